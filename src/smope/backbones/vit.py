@@ -1,0 +1,252 @@
+"""One explicit vision transformer, frozen, that asks a prompter for each block's prefix.
+
+No hooks, no hidden state, no copy of the ViT per method: `FrozenViT.forward(images, prompter)` is the whole story. Parameter
+names follow timm (`blocks.0.attn.qkv.weight`), so checkpoints can be compared key by key.
+
+Two savings are exact and live here: frozen weights never ask for a gradient, and only the CLS row leaves the last block, so
+its queries, its attention rows and its MLP are computed for that one token (keys and values for all).
+
+Axes: B images, N tokens (CLS, registers, patches), C = H * D width, H heads, D dimensions of a head, S side of the patch grid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from smope.attention import attend
+from smope.backbones.prompter import PLAIN, Prompter
+from smope.errors import ConfigError, WeightsError
+
+
+@dataclass(frozen=True)
+class VitShape:
+    """Everything about a plain ViT that its weights do not say by themselves."""
+
+    dim: int
+    depth: int
+    heads: int
+    patch: int
+    grid: int  #: side of the position grid the weights were trained with
+    mlp_hidden: int
+    registers: int = 0
+    layer_scale: bool = False
+    qkv_bias: bool = True
+    norm_eps: float = 1e-6
+    antialias: bool = True  #: whether the position grid is resized with antialiasing
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+    def tokens(self, image_size: int) -> int:
+        """N: CLS, registers and patches of a square image."""
+        return 1 + self.registers + (image_size // self.patch) ** 2
+
+
+class _Named(nn.Module):
+    """A bare container, so that parameters get timm's dotted names."""
+
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+    gamma: nn.Parameter
+
+    def __init__(self, **parameters: tuple[int, ...] | None) -> None:
+        super().__init__()
+        for name, shape in parameters.items():
+            self.register_parameter(name, None if shape is None else nn.Parameter(torch.zeros(shape)))
+
+
+def _linear(inputs: int, outputs: int, bias: bool = True) -> _Named:
+    return _Named(weight=(outputs, inputs), bias=(outputs,) if bias else None)
+
+
+class _Attention(nn.Module):
+    def __init__(self, shape: VitShape) -> None:
+        super().__init__()
+        self.qkv = _linear(shape.dim, 3 * shape.dim, shape.qkv_bias)
+        self.proj = _linear(shape.dim, shape.dim)
+
+
+class _Mlp(nn.Module):
+    def __init__(self, shape: VitShape) -> None:
+        super().__init__()
+        self.fc1 = _linear(shape.dim, shape.mlp_hidden)
+        self.fc2 = _linear(shape.mlp_hidden, shape.dim)
+
+
+class Block(nn.Module):
+    """One pre-norm transformer block. `index` and `scale` are there for prompters."""
+
+    def __init__(self, index: int, shape: VitShape) -> None:
+        super().__init__()
+        self.index = index
+        self.heads = shape.heads
+        self.scale = 1 / math.sqrt(shape.head_dim)
+        self.eps = shape.norm_eps
+        self.norm1 = _Named(weight=(shape.dim,), bias=(shape.dim,))
+        self.attn = _Attention(shape)
+        self.norm2 = _Named(weight=(shape.dim,), bias=(shape.dim,))
+        self.mlp = _Mlp(shape)
+        if shape.layer_scale:
+            self.ls1 = _Named(gamma=(shape.dim,))
+            self.ls2 = _Named(gamma=(shape.dim,))
+        self.layer_scale = shape.layer_scale
+
+    def forward(self, x_BNC: Tensor, prompter: Prompter, cls_only: bool) -> Tensor:
+        """`cls_only`: return the CLS row alone, computed as if all rows were there."""
+        prompted = prompter.prompts(self.index)
+        h_BNC = self._norm("norm1", x_BNC, prompter)
+        if cls_only and not prompted:
+            q_BHND, k_BHMD, v_BHMD = self._cls_query(h_BNC)
+        else:
+            q_BHND, k_BHMD, v_BHMD = self.split_heads(F.linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias), 3)
+        prefix = prompter.prefix(self, x_BNC, q_BHND) if prompted else None
+        scores, values = prefix if prefix is not None else (None, None)
+        if cls_only:
+            x_BNC, q_BHND = x_BNC[:, :1], q_BHND[:, :, :1]
+            scores = scores[:, :, :1] if scores is not None else None
+        mixed_BNC = attend(q_BHND, k_BHMD, v_BHMD, scores, values).transpose(1, 2).flatten(2)
+        x_BNC = x_BNC + self._scaled("ls1", F.linear(mixed_BNC, self.attn.proj.weight, self.attn.proj.bias))
+        h_BNC = F.gelu(F.linear(self._norm("norm2", x_BNC, prompter), self.mlp.fc1.weight, self.mlp.fc1.bias))
+        return x_BNC + self._scaled("ls2", F.linear(h_BNC, self.mlp.fc2.weight, self.mlp.fc2.bias))
+
+    def split_heads(self, rows_BNX: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """Cut `parts * C` columns into `parts` tensors of shape B,H,N,D."""
+        return rows_BNX.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def project_prefix(self, vectors_PC: Tensor, which: str) -> Tensor:
+        """Send prompt vectors through the frozen W_K ("key") or W_V ("value"), bias included: H,P,D."""
+        part = {"key": 1, "value": 2}[which]
+        weight_CC = self.attn.qkv.weight.unflatten(0, (3, -1))[part]
+        bias_C = None if self.attn.qkv.bias is None else self.attn.qkv.bias.unflatten(0, (3, -1))[part]
+        return self.split_heads(F.linear(vectors_PC, weight_CC, bias_C).unsqueeze(0), 1)[0].squeeze(0)
+
+    def _cls_query(self, h_BNC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        C = h_BNC.shape[-1]
+        weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
+        (q_BHND,) = self.split_heads(F.linear(h_BNC[:, :1], weight[:C], None if bias is None else bias[:C]), 1)
+        k_BHMD, v_BHMD = self.split_heads(F.linear(h_BNC, weight[C:], None if bias is None else bias[C:]), 2)
+        return q_BHND, k_BHMD, v_BHMD
+
+    def _norm(self, name: str, x: Tensor, prompter: Prompter) -> Tensor:
+        own: _Named = getattr(self, name)
+        weight, bias = prompter.norm(self.index, name) or (own.weight, own.bias)
+        return F.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
+
+    def _scaled(self, name: str, x: Tensor) -> Tensor:
+        if not self.layer_scale:
+            return x
+        scale: _Named = getattr(self, name)
+        return x * scale.gamma
+
+
+class FrozenViT(nn.Module):
+    """A plain ViT whose weights never move and never ask for a gradient."""
+
+    def __init__(self, shape: VitShape, image_size: int) -> None:
+        super().__init__()
+        if image_size % shape.patch or image_size <= 0:
+            below = max(1, image_size // shape.patch) * shape.patch
+            raise ConfigError(
+                f"Image size {image_size} is not a multiple of the patch size {shape.patch}.",
+                f"Use {below} or {below + shape.patch} for backbone.image_size.",
+            )
+        self.shape = shape
+        self.image_size = image_size
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, shape.dim))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + shape.grid**2, shape.dim))
+        if shape.registers:
+            self.reg_token = nn.Parameter(torch.zeros(1, shape.registers, shape.dim))
+        self.patch_embed = nn.Module()
+        self.patch_embed.proj = _Named(weight=(shape.dim, 3, shape.patch, shape.patch), bias=(shape.dim,))
+        self.blocks = nn.ModuleList(Block(index, shape) for index in range(shape.depth))
+        self.norm = _Named(weight=(shape.dim,), bias=(shape.dim,))
+        self.register_buffer("_positions_1NC", torch.zeros(0), persistent=False)
+        self.requires_grad_(False)
+
+    def forward(self, images_B3HW: Tensor, prompter: Prompter = PLAIN) -> Tensor:
+        """The feature of each image, B,C, as the prompter asks for it."""
+        x_BNC = self.embed(images_B3HW)
+        last = len(self.blocks) - 1
+        for index, block in enumerate(self.blocks):
+            x_BNC = block(prompter.tokens(index, x_BNC), prompter, cls_only=prompter.cls_only and index == last)
+        return prompter.feature(self, x_BNC)
+
+    def embed(self, images_B3HW: Tensor) -> Tensor:
+        """Patches to tokens, positions added: CLS, registers (which have no position), patches."""
+        if images_B3HW.shape[-2:] != (self.image_size, self.image_size):
+            raise ConfigError(
+                f"Images of {tuple(images_B3HW.shape[-2:])} pixels reached a backbone set to {self.image_size} px.",
+                "Resize them, or load the backbone with that image_size.",
+            )
+        proj = self.patch_embed.proj
+        # a patch convolution whose stride is its size is a linear map of cut-out squares; the convolution is the faster spelling
+        patches_BNC = F.conv2d(images_B3HW, proj.weight, proj.bias, stride=self.shape.patch).flatten(2).transpose(1, 2)
+        cls_BNC = self.cls_token.expand(len(patches_BNC), -1, -1)
+        x_BNC = torch.cat([cls_BNC, patches_BNC], dim=1) + self._positions()
+        if not self.shape.registers:
+            return x_BNC
+        registers_BNC = self.reg_token.expand(len(patches_BNC), -1, -1)
+        return torch.cat([x_BNC[:, :1], registers_BNC, x_BNC[:, 1:]], dim=1)
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """The LayerNorm after the last block."""
+        return F.layer_norm(x, x.shape[-1:], self.norm.weight, self.norm.bias, self.shape.norm_eps)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Load strictly: every missing key, every surplus key and every shape that does not fit is named."""
+        own = self.state_dict()
+        problems = [f"missing {key}" for key in sorted(own.keys() - state.keys())]
+        problems += [f"surplus {key}" for key in sorted(state.keys() - own.keys())]
+        problems += [
+            f"{key} is {tuple(state[key].shape)}, expected {tuple(own[key].shape)}"
+            for key in sorted(own.keys() & state.keys())
+            if own[key].shape != state[key].shape
+        ]
+        if problems:
+            raise WeightsError(f"The weights do not fit this ViT: {'; '.join(problems)}.", "Check the backbone's name and layout.")
+        self.load_state_dict(state)
+        self._positions_1NC = torch.zeros(0)
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of the weights, whatever file they came from."""
+        return fingerprint_of(self.state_dict())
+
+    def train(self, mode: bool = True) -> FrozenViT:
+        """A frozen model has one mode."""
+        return super().train(False)
+
+    def _positions(self) -> Tensor:
+        """Position embeddings for this image size (kept once computed): CLS keeps its own, the grid is resized bicubically."""
+        if self._positions_1NC.numel() == 0 or self._positions_1NC.device != self.pos_embed.device:
+            side = self.image_size // self.shape.patch
+            self._positions_1NC = resize_positions(self.pos_embed.detach(), side, self.shape.antialias)
+        return self._positions_1NC.to(self.pos_embed.dtype)
+
+
+def resize_positions(pos_1NC: Tensor, side: int, antialias: bool) -> Tensor:
+    """Resize the grid part of `CLS + grid` position embeddings to side x side."""
+    trained = math.isqrt(pos_1NC.shape[1] - 1)
+    if trained == side:
+        return pos_1NC
+    grid_1CSS = pos_1NC[:, 1:].unflatten(1, (trained, trained)).permute(0, 3, 1, 2).float()
+    grid_1CSS = F.interpolate(grid_1CSS, size=(side, side), mode="bicubic", align_corners=False, antialias=antialias)
+    return torch.cat([pos_1NC[:, :1], grid_1CSS.to(pos_1NC.dtype).permute(0, 2, 3, 1).flatten(1, 2)], dim=1)
+
+
+def fingerprint_of(state: Mapping[str, Tensor]) -> str:
+    """sha256 over sorted names, shapes and float32 bytes of a state dict under our names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().to("cpu", torch.float32).contiguous()
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,175 @@
+"""What a run is made of, as typed sections. A recipe is a YAML file of these fields; nothing is hidden in code.
+
+No torch here: a config can be read, checked and compared on any machine. The `method` section stays a plain mapping at
+this level, because each method's own file holds its own fields (`smope.methods` checks them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from smope.errors import ConfigError, nearest
+
+
+class Section(BaseModel):
+    """A group of fields: unknown names are refused, values are never changed after they are read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class DataConfig(Section):
+    """Which pictures, cut into which tasks, and how they are prepared."""
+
+    name: str = Field("emoji-r", description="name of the image set (`smope data` lists them)")
+    root: str | None = Field(None, description="folder of the images, where the set is one the user brings")
+    tasks: int | None = Field(None, gt=0, description="number of equal tasks")
+    sizes: list[int] | None = Field(None, description="classes per task, when they are not equal")
+    order: Literal["seeded", "natural", "natural-for-seed-0"] | list[str] = Field("seeded", description="order of the classes")
+    split: Literal["final", "tuning"] = Field("final", description="`tuning` holds training images back and never opens the test set")
+    validation_share: float = Field(0.2, gt=0, lt=1, description="share held back by `tuning` where the set names no validation images")
+    augmentation: Literal["none", "flip", "mild", "random-resized-crop"] = Field("random-resized-crop")
+    evaluation: Literal["squash", "resize-crop"] = Field("resize-crop", description="how an image is brought to size for a prediction")
+    normalisation: Literal["backbone", "imagenet", "half", "identity"] = Field("backbone")
+    workers: int = Field(0, ge=0, description="decoding processes; 0 decodes in this one")
+
+    @model_validator(mode="after")
+    def _one_way_to_cut(self) -> DataConfig:
+        if self.tasks is not None and self.sizes is not None:
+            raise ValueError("data.tasks and data.sizes exclude each other; give one of them")
+        return self
+
+
+class BackboneConfig(Section):
+    """Which frozen ViT looks at the pictures."""
+
+    name: str = Field("dinov2-s14-reg-mri", description="`smope backbones` lists them")
+    image_size: int = Field(224, gt=0, description="side of the square image in pixels, a multiple of the patch")
+    file: str | None = Field(None, description="weights on disk to use for this name")
+
+
+class ScheduleConfig(Section):
+    """How the learning rate moves. Steps are optimizer steps of one phase."""
+
+    kind: Literal["constant", "cosine", "cosine-epoch", "warm-cosine"] = Field(
+        "cosine", description="`cosine` per step down to `floor`; `cosine-epoch` is lr*cos(0.495 pi e/(E-1)); `warm-cosine` see `released`"
+    )
+    freeze_steps: int = Field(0, ge=0, description="steps at `floor` before the cosine begins")
+    floor: float = Field(1e-6, ge=0, description="the learning rate of frozen steps and of the cosine's end")
+    steps_per_epoch: int | None = Field(None, gt=0, description="length the cosine assumes for an epoch; the true one when empty")
+    off_by_one: bool = Field(False, description="released code: the first step (or epoch) runs at the base rate, the rest one late")
+
+
+class OptimizerConfig(Section):
+    """The optimizer of a phase. It is made anew for each phase: no momentum crosses a task."""
+
+    kind: Literal["adamw", "adam", "sgd"] = "adamw"
+    weight_decay: float = Field(0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    momentum: float = Field(0.9, ge=0, lt=1)
+
+
+class TrainConfig(Section):
+    """Training on the images of one task."""
+
+    epochs: int = Field(20, gt=0)
+    batch_size: int = Field(64, gt=0)
+    lr: float = Field(2.5e-3, gt=0, description="learning rate of the head")
+    prompt_lr_multiplier: float = Field(5.0, gt=0, description="learning rate of the prompts, in units of the head's")
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    clip_norm: float | None = Field(None, gt=0)
+    drop_last: bool = Field(False, description="skip the last partial batch (never the only one)")
+
+
+class TapConfig(Section):
+    """Task-adaptive prediction: retrain the head on features drawn from a Gaussian of every class seen."""
+
+    kind: Literal["off", "diagonal", "full", "pooled"] = Field("diagonal", description="which covariance the draws have")
+    pooled_share: float = Field(0.5, ge=0, le=1, description="weight of the mean deviation of all classes in a pooled draw")
+    epochs: int = Field(50, gt=0)
+    steps: int | None = Field(None, gt=0, description="steps per epoch; when empty as many as there are old classes (released code)")
+    per_class: int | None = Field(None, gt=0, description="draws per class, each step (balanced) or each epoch; excludes `ratio`")
+    ratio: float | None = Field(None, gt=0, description="draws per class and epoch in units of the training batch (released code)")
+    balanced: bool = Field(False, description="every step holds the same number of draws of every class")
+    jitter: float = Field(1e-4, ge=0, description="variance added to every direction")
+    lr: float = Field(1e-4, gt=0)
+    optimizer: OptimizerConfig = OptimizerConfig(weight_decay=5e-4)
+    schedule: ScheduleConfig = ScheduleConfig(kind="warm-cosine")
+    first_task: bool = Field(False, description="also after the first task (the paper's text)")
+
+    @model_validator(mode="after")
+    def _one_way_to_count(self) -> TapConfig:
+        if self.kind != "off" and (self.per_class is None) == (self.ratio is None):
+            raise ValueError("give exactly one of tap.per_class and tap.ratio")
+        return self
+
+    def draws_per_class(self, batch_size: int) -> int:
+        """The number of draws per class."""
+        return self.per_class if self.per_class is not None else max(1, int(batch_size * (self.ratio or 0)))
+
+
+class RunConfig(Section):
+    """Everything that decides a run's numbers, and where it computes."""
+
+    recipe: str = Field("", description="the recipe this came from")
+    protocol: str = Field("", description="short name of the training protocol, printed in tables")
+    method: dict[str, Any] = Field(default_factory=dict, description="name, preset and the method's own fields")
+    backbone: BackboneConfig = BackboneConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    tap: TapConfig = TapConfig(kind="off")
+    seed: int = Field(0, ge=0)
+    threads: int = Field(2, gt=0, description="CPU threads; part of the run, because sums depend on it in the last bit")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto")
+    eval_batch_size: int = Field(100, gt=0)
+    checkpoint_minutes: float = Field(3.0, gt=0, description="time between checkpoints inside a task")
+
+
+def validate(model: type[Section], values: Mapping[str, Any], where: str = "") -> Any:
+    """Read `values` as a `model`; every problem becomes one ConfigError that names the key, the value and the way out."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        lines = [_explain(model, dict(problem), where) for problem in error.errors()]
+        raise ConfigError("; ".join(problem for problem, _ in lines), " ".join(dict.fromkeys(remedy for _, remedy in lines))) from None
+
+
+def _explain(model: type[BaseModel], problem: dict[str, Any], where: str) -> tuple[str, str]:
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join(part for part in (where, *path) if part)
+    if problem["type"] == "extra_forbidden":
+        names = field_names(_section_at(model, path[:-1]))
+        return f"Unknown key '{key}'.", nearest(path[-1], names)
+    if problem["type"] == "value_error":
+        return f"{str(problem['msg']).removeprefix('Value error, ')}.", ""
+    return f"'{key}' is {problem['input']!r}: {str(problem['msg'])[0].lower()}{str(problem['msg'])[1:]}.", f"Change '{key}'."
+
+
+def _section_at(model: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
+    for part in path:
+        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        model = inner
+    return model
+
+
+def field_names(model: type[BaseModel]) -> list[str]:
+    """The names a section knows."""
+    return list(model.model_fields)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, section by section.
+
+    >>> merge({"a": {"x": 1, "y": 2}}, {"a": {"y": 3}})
+    {'a': {'x': 1, 'y': 3}}
+    """
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,52 @@
+"""Every error a user can cause, each saying what was wrong, what was seen and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class SmopeError(Exception):
+    """The parent of all errors raised on purpose. `remedy` is the sentence that says what to do."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem} {remedy}".strip())
+
+
+class ConfigError(SmopeError):
+    """A recipe or an override asks for something that cannot be."""
+
+
+class DataError(SmopeError):
+    """Images or labels are missing, unreadable or contradictory."""
+
+
+class AssetError(SmopeError):
+    """A backbone or an image set could not be fetched or is not what its hash says."""
+
+
+class WeightsError(SmopeError):
+    """A state dict does not fit the model it is meant for."""
+
+
+class CheckpointError(SmopeError):
+    """A run folder cannot be resumed as asked."""
+
+
+class NumericsError(SmopeError):
+    """Training left the finite numbers."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: the nearest known one, or the whole list when nothing is near.
+
+    >>> nearest("epoch", ["epochs", "lr"])
+    "Did you mean 'epochs'?"
+    """
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
+    if close:
+        return f"Did you mean '{close[0]}'?"
+    return f"Known: {', '.join(options)}."

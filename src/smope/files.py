@@ -1,0 +1,237 @@
+"""Files that are whole or absent: temporary beside the target, flushed, then renamed into place.
+
+A kill at any moment leaves the old file, the new file, or a temporary that carries its owner's process id in its name, so that the
+next one to pass (`sweep`) can tell what a dead process left behind from what a living one is writing. Locks only save double
+work: nothing here is wrong without them, because two writers of one file both end in a rename of a complete one.
+
+OSError passes through; the callers know what the user was doing and what to advise.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+#: a temporary this old is nobody's, whatever its process id says: ids are reused, and other hosts' cannot be asked
+_ABANDONED_SECONDS = 24 * 3600
+_LOCK_POLL_SECONDS = 0.1
+_CHUNK = 1 << 20
+_TEMP_NAME = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
+
+
+def cache_dir() -> Path:
+    """Where fetched things live: $SMOPE_CACHE, or `smope` in the platform's cache folder. Not created here."""
+    chosen = os.environ.get("SMOPE_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "smope" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "smope"
+    xdg = Path(os.environ.get("XDG_CACHE_HOME", ""))  # the XDG standard says to ignore a relative one
+    return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "smope"
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a path to write to; when the block ends well it becomes `path`, otherwise it vanishes and `path` is as before.
+
+    with atomic_write(record) as temporary:
+        temporary.write_text(text)
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _temporary_beside(path)
+    try:
+        yield temporary
+        settle(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_directory(final: Path) -> Iterator[Path]:
+    """Give an empty folder to fill; when the block ends well it becomes `final`. Replaces nothing: `final` must not exist."""
+    if final.exists():
+        raise FileExistsError(errno.EEXIST, "already there", str(final))
+    with scratch(final) as folder:
+        filling = folder / final.name
+        filling.mkdir()
+        yield filling
+        for path in filling.rglob("*"):
+            if path.is_file():
+                _sync(path)
+        os.rename(filling, final)
+        _sync_folder(final.parent)
+
+
+@contextmanager
+def scratch(beside: Path) -> Iterator[Path]:
+    """A temporary folder next to `beside` (so that a rename from one to the other stays on one disk), gone afterwards."""
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    folder = _temporary_beside(beside)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def settle(temporary: Path, path: Path) -> None:
+    """Flush a finished file to the disk and rename it to `path`, replacing what was there."""
+    _sync(temporary)
+    os.replace(temporary, path)
+    _sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically, with sorted keys, so that equal values are equal files. NaN is refused: it is not JSON."""
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    with atomic_write(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
+
+
+def read_json(path: Path) -> Any:
+    """What `write_json` wrote. A file that is not JSON is a ValueError."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def sweep(folder: Path) -> list[Path]:
+    """Remove the temporaries that dead processes left in `folder`, and say which they were."""
+    stale = [path for path in folder.glob(".*.tmp") if _is_abandoned(path)] if folder.is_dir() else []
+    for path in stale:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return stale
+
+
+@contextmanager
+def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold `path` against other processes and threads. The system lets go of it when its owner dies, however it dies.
+
+    `waiting` is called once if someone else holds it. The file stays: removing a lock file that another may be opening is a race.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as handle:
+        if not _take(handle.fileno()):
+            if waiting is not None:
+                waiting()
+            while not _take(handle.fileno()):
+                time.sleep(_LOCK_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            # not left to close(): a forked child may share the handle and would go on holding the lock
+            _give(handle.fileno())
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(handle: int) -> bool:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _give(handle: int) -> None:
+        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    #: what file systems without locks answer (some network ones); there we go on unlocked, see the head of this file
+    _NO_LOCKS_HERE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+    def _take(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+        return True
+
+    def _give(handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                raise
+
+
+def _temporary_beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _host() -> str:
+    """Eight letters for this machine: a cache on a network disk is shared, and its process ids are not."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _is_abandoned(path: Path) -> bool:
+    named = _TEMP_NAME.fullmatch(path.name)
+    if named is None:
+        return False
+    if named["host"] == _host() and not _is_alive(int(named["pid"])):
+        return True
+    try:
+        return time.time() - path.stat().st_mtime > _ABANDONED_SECONDS
+    except FileNotFoundError:  # another sweeper was quicker
+        return False
+
+
+def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # os.kill(pid, 0) is no mere question there; age decides
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # someone else's, and alive
+        return True
+    return True
+
+
+def _sync(path: Path) -> None:
+    with open(path, "r+b") as stream:  # Windows flushes only what is open for writing
+        os.fsync(stream.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on the disk only when the folder that records it is."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that do not sync folders
+            raise
+    finally:
+        os.close(handle)

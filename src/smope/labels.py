@@ -1,0 +1,82 @@
+"""Names outside, numbers inside: one `LabelSpace` maps class names to head rows, and rows are never renumbered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from smope.errors import DataError, nearest
+
+
+class LabelSpace:
+    """Class names and the head rows they own, in the order in which they were first learned.
+
+    >>> labels = LabelSpace()
+    >>> labels.add(["cup", "kettle"])
+    [0, 1]
+    >>> labels.rows(["kettle"]), labels.name(0)
+    ([1], 'cup')
+    """
+
+    def __init__(self, names: Sequence[str | None] = ()) -> None:
+        self._names: list[str | None] = list(names)
+        self._rows = {name: row for row, name in enumerate(self._names) if name is not None}
+        if len(self._rows) != sum(name is not None for name in self._names):
+            raise DataError("A label space names the same class twice.", "Class names must be unique.")
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    @property
+    def names(self) -> list[str | None]:
+        """One entry a row; None where a row was retired."""
+        return list(self._names)
+
+    @property
+    def live(self) -> list[str]:
+        """The classes that can be predicted."""
+        return [name for name in self._names if name is not None]
+
+    def add(self, names: Iterable[str]) -> list[int]:
+        """The rows of `names`; a name not seen before gets the next free row."""
+        rows = []
+        for name in names:
+            if name not in self._rows:
+                self._rows[name] = len(self._names)
+                self._names.append(name)
+            rows.append(self._rows[name])
+        return rows
+
+    def rows(self, names: Iterable[str]) -> list[int]:
+        """The rows of classes that must be known already."""
+        return [self._row(name) for name in names]
+
+    def name(self, row: int) -> str:
+        """The class that owns `row`."""
+        name = self._names[row]
+        if name is None:
+            raise DataError(f"Row {row} was retired and names no class.", "Predict over live rows only.")
+        return name
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a class another name; its row stays."""
+        row = self._row(old)
+        if new in self._rows:
+            raise DataError(f"Cannot rename '{old}' to '{new}': that name is taken.", "Merge the two classes instead.")
+        del self._rows[old]
+        self._rows[new] = row
+        self._names[row] = new
+
+    def retire(self, name: str) -> int:
+        """Take a class out; its row stays empty for ever. Returns the row."""
+        row = self._row(name)
+        del self._rows[name]
+        self._names[row] = None
+        return row
+
+    def _row(self, name: str) -> int:
+        if name not in self._rows:
+            raise DataError(f"There is no class '{name}'.", nearest(name, self._rows))
+        return self._rows[name]

@@ -1,0 +1,30 @@
+"""One file a method. Importing this package registers all of them; a new file is found by its being here."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from smope.methods.base import Method, MethodConfig
+from smope.methods.registry import build, find, known_methods, overrides, register, resolve
+from smope.methods.task import Batch, Chance, Observe, Phase, Train, Update
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
+
+__all__ = [
+    "Batch",
+    "Chance",
+    "Method",
+    "MethodConfig",
+    "Observe",
+    "Phase",
+    "Train",
+    "Update",
+    "build",
+    "find",
+    "known_methods",
+    "overrides",
+    "register",
+    "resolve",
+]

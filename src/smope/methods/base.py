@@ -1,0 +1,162 @@
+"""What every method is: a module that grows, prompts the frozen ViT, and says how a task is learned.
+
+A method never sees a path, a device or a loop over data; the engine runs its phases. Most methods train a prompt and a head on
+the current classes, remember a Gaussian per class, and may retrain the head on draws from them (TAP): that is all here, and a
+method's file holds only what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
+from smope.config import Section, TapConfig, TrainConfig
+from smope.head import ClassStatistics, Head
+from smope.methods.task import Batch, Chance, Drawer, Draws, Group, Losses, LossFunction, Observe, Phase, Train, Update
+
+
+class MethodConfig(Section):
+    """The fields of a method. Each default cites where it comes from, in the method's own file."""
+
+
+class Method(nn.Module):
+    """A linear head on the features that `prompter` asks for, with statistics and TAP. Subclasses say what they prompt."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    Config: ClassVar[type[MethodConfig]] = MethodConfig
+    #: preset name -> {"method": fields, "tap": fields}
+    presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {}
+    #: whether batches must carry the unprompted feature of the same image
+    needs_query: ClassVar[bool] = False
+    #: forward passes of the ViT per image (training step, prediction)
+    passes: ClassVar[tuple[int, int]] = (1, 1)
+
+    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
+        super().__init__()
+        self.config = config
+        self.train_config = train
+        self.tap = tap
+        self.shape = shape
+        self.head = Head(shape.dim)
+        self.statistics = ClassStatistics(shape.dim, full=tap.kind == "full")
+
+    # -- what subclasses change ------------------------------------------------------------------------------------------
+
+    def prompt_parameters(self) -> list[nn.Parameter]:
+        """The parameters that learn at the prompts' rate."""
+        return []
+
+    def prompter(self, batch: Batch, training: bool) -> Prompter:
+        """A fresh prompter for one pass over this batch. At prediction a batch's rows mean nothing."""
+        return PLAIN
+
+    def begin(self, update: Update) -> None:
+        """Make room for the new classes."""
+        fresh = len(update.new_rows)
+        self.head.grow(fresh, update.chance.at("head").generator())
+        self.statistics.grow(fresh)
+
+    def image_phases(self, update: Update) -> list[Phase]:
+        """The phases that learn from images."""
+        return [self.train_phase("train", self.loss(update), self.train_config.epochs)]
+
+    # -- what they share -------------------------------------------------------------------------------------------------
+
+    def phases(self, update: Update) -> list[Phase]:
+        """How this update is learned, in order.
+
+        Prompts learn only where cross-entropy says something: some class is new and there are at least two. A class that
+        comes alone gets its head row from TAP, or, with TAP off, from its mean.
+        """
+        learns = bool(update.new_rows) and len(update.rows) > 1
+        phases: list[Phase] = self.image_phases(update) if learns else []
+        phases += self.observations(update, alone=len(update.rows) == 1 and bool(update.new_rows))
+        if self.tap.kind != "off" and (self.tap.first_task or not update.first):
+            phases.append(self.tap_phase(update))
+        return phases
+
+    def logits(self, batch: Batch, vit: FrozenViT) -> Tensor:
+        """Scores of every head row for a batch of images; retired rows are minus infinity."""
+        return self.head(vit(batch.images, self.prompter(batch, training=False)))
+
+    def loss(self, update: Update) -> LossFunction:
+        """Cross-entropy over the classes of this update."""
+
+        def cross_entropy(batch: Batch, vit: FrozenViT) -> Losses:
+            feature_BD = vit(batch.images, self.prompter(batch, training=True))
+            return {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
+
+        return cross_entropy
+
+    def train_phase(self, name: str, loss: LossFunction, epochs: int) -> Train:
+        """Head and prompts on the task's images."""
+        train = self.train_config
+        groups = [Group(tuple(self.head.parameters()), train.lr)]
+        if prompts := self.prompt_parameters():
+            groups.append(Group(tuple(prompts), train.lr * train.prompt_lr_multiplier))
+        return Train(name, epochs, tuple(groups), train.optimizer, train.schedule, loss, train.clip_norm)
+
+    def observations(self, update: Update, alone: bool) -> list[Observe]:
+        """One pass that remembers each class as a Gaussian of its prompted features."""
+
+        def look(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            return {"feature": vit(batch.images, self.prompter(batch, training=False))}
+
+        def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
+            self.remember(seen["feature"], rows, update, alone)
+
+        return [Observe("statistics", look, absorb)]
+
+    def remember(self, feature_ND: Tensor, rows_N: Tensor, update: Update, alone: bool) -> None:
+        """Merge the features into the class statistics."""
+        self.statistics.add(feature_ND, rows_N)
+        if alone and self.tap.kind == "off":
+            self.head.set_from_mean(update.rows[0], self.statistics.mean_CD[update.rows[0]])
+
+    def tap_phase(self, update: Update) -> Train:
+        """Train the head alone on draws from every class seen."""
+        tap = self.tap
+        draws = self._draws(update)
+
+        def loss(batch: Batch, vit: FrozenViT) -> Losses:
+            return {"tap": F.cross_entropy(self.head(batch.features), batch.rows_B)}
+
+        groups = (Group(tuple(self.head.parameters()), tap.lr),)
+        return Train("tap", tap.epochs, groups, tap.optimizer, tap.schedule, loss, draws=draws)
+
+    def _draws(self, update: Update) -> Draws:
+        tap, statistics = self.tap, self.statistics
+        per_class = tap.draws_per_class(self.train_config.batch_size)
+
+        def draw(chance: Chance) -> tuple[Tensor, Tensor]:
+            return statistics.draw(per_class, chance.generator(), kind=tap.kind, pooled_share=tap.pooled_share, jitter=tap.jitter)
+
+        def balanced(chance: Chance) -> Drawer:
+            return lambda step: draw(chance.at(step))
+
+        def pooled(chance: Chance) -> Drawer:
+            features, rows = draw(chance)
+            order = torch.randperm(len(rows), generator=chance.at("shuffle").generator()).to(rows.device)
+
+            def cut(step: int) -> tuple[Tensor, Tensor]:
+                index = order[step * per_class : (step + 1) * per_class]
+                return features[index], rows[index]
+
+            return cut
+
+        seen = update.known + len(update.new_rows)
+        steps = tap.steps or max(1, update.known)
+        if not tap.balanced:
+            steps = min(steps, seen)
+        return Draws(steps, balanced if tap.balanced else pooled)
+
+
+def uniform_parameter(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> nn.Parameter:
+    """Uniform in [0, scale), the initialisation of this family's prompts."""
+    return nn.Parameter(torch.empty(shape).uniform_(0, scale, generator=generator))

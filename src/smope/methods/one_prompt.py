@@ -1,0 +1,60 @@
+"""One Prompt: ordinary prefix tuning with one prompt for all tasks, the first row of the SMoPE paper's ablation.
+
+In each prompted block and head, P learnable keys and values stand in front of the frozen ones; every token has its own score with
+every key:  out_i = softmax([q_i.p_j / sqrt(D), q_i.k_m / sqrt(D)]) [values; v].  Keys and values live after the projection ("post");
+`prefix_site: pre` sends vectors of the model's width through the block's frozen W_K and W_V instead.
+
+Where we differ: the OVOR paper's OnePrompt uses 5+5 and 20+20 vectors in five blocks; this is SMoPE's control: the same P and blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import nn
+
+from smope.backbones import Prompter, VitShape
+from smope.config import TapConfig, TrainConfig
+from smope.errors import ConfigError
+from smope.methods.base import Method, MethodConfig, uniform_parameter
+from smope.methods.registry import register
+from smope.methods.task import Batch, Chance
+from smope.prompts import PrefixPrompter
+
+
+class PrefixConfig(MethodConfig):
+    """A prompt in some blocks."""
+
+    experts: int = Field(25, gt=0, description="P: prefix keys and values per head (SMoPE paper: 25)")
+    blocks: list[int] = Field([0, 1, 2, 3, 4, 5], min_length=1, description="prompted blocks, 0-based (SMoPE paper: 1-6, 1-based)")
+    prefix_site: Literal["post", "pre"] = Field("post", description="after the projections (all released code) or before (the text)")
+    init_scale: float = Field(1.0, gt=0, description="keys and values start uniform in [0, scale) (released code: 1)")
+
+
+@register
+class OnePrompt(Method):
+    """Ordinary prefix tuning."""
+
+    name = "one-prompt"
+    title = "one prompt, ordinary prefix tuning"
+    Config = PrefixConfig
+    config: PrefixConfig
+
+    def __init__(self, config: PrefixConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
+        super().__init__(config, train, tap, shape, chance)
+        if max(config.blocks) >= shape.depth or min(config.blocks) < 0 or len(set(config.blocks)) < len(config.blocks):
+            raise ConfigError(
+                f"method.blocks is {config.blocks}, but the backbone has blocks 0 to {shape.depth - 1}.",
+                "Name each prompted block once, counting from 0.",
+            )
+        width = (shape.heads, config.experts, shape.head_dim) if config.prefix_site == "post" else (1, config.experts, shape.dim)
+        size = (len(config.blocks), *width)
+        self.keys_LHPD = uniform_parameter(size, config.init_scale, chance.at("keys").generator())
+        self.values_LHPD = uniform_parameter(size, config.init_scale, chance.at("values").generator())
+
+    def prompt_parameters(self) -> list[nn.Parameter]:
+        return [self.keys_LHPD, self.values_LHPD]
+
+    def prompter(self, batch: Batch, training: bool) -> Prompter:
+        return PrefixPrompter(self.config.blocks, self.keys_LHPD, self.values_LHPD, self.config.prefix_site == "pre")

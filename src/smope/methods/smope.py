@@ -1,0 +1,302 @@
+"""SMoPE: sparse mixture of prompt experts ("One-Prompt Strikes Back", ICLR 2026).
+
+One prompt, shared by all tasks, is cut into P experts per head, and each image switches on the K that suit it.
+
+    score_j  = mean_i(q_i) . key_j / sqrt(D)             one score per expert, not one per token (aggregation)
+    chosen   = top-K of score - penalty                  the penalty only chooses; weights use the clean scores
+    out_i    = softmax([chosen scores, q_i.k_m/sqrt(D)]) [chosen values; v]
+
+Usage counts say which experts earlier tasks rest on; while a later task trains, those are pushed back in the selection by
+`eps * (max score - min score)` (adaptive noise), so that new knowledge goes to idle experts. The router loss rewards scores that
+agree with the selection; the prototype loss keeps each important expert's old key close to the experts it used to wake.
+
+Where paper and released code differ there is a field, and the presets `paper` and `released` choose a side for all of them:
+`important` (F >= mean; or F >= mean of the used ones, for ever), `unused_at_test` (kept; dropped), `router` (-sum of chosen softmax
+weights; cross-entropy towards each chosen one with a margin), `prototype` (top-K under the current keys, sum; under the old keys,
+cross-entropy, mean), `observe_augmented`, and TAP (full covariance, from task 1; diagonal, from task 2).
+Where we differ from both: nothing; what the paper leaves open (classes that come alone or again) is in `smope.methods.base`.
+
+Axes: L prompted blocks, B images, H heads, P experts, D dimensions of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from smope.backbones import Block, FrozenViT, Prompter, VitShape
+from smope.config import TapConfig, TrainConfig
+from smope.methods.base import MethodConfig
+from smope.methods.one_prompt import OnePrompt, PrefixConfig
+from smope.methods.registry import register
+from smope.methods.task import Batch, Chance, Losses, LossFunction, Observe, Phase, Update
+from smope.prompts import PrefixPrompter, top_k
+
+
+class SmopeConfig(PrefixConfig):
+    """The whole method; the ablation's rows are settings of these fields."""
+
+    aggregate: bool = Field(True, description="one score per expert from the mean query; without it, ordinary prefix tuning")
+    top_k: int = Field(5, description="K: experts switched on per head and image; -1 switches on all (paper: 5)")
+    noise: Literal["adaptive", "fixed", "uniform", "none"] = Field("adaptive", description="what disturbs the selection in training")
+    eps: float = Field(0.4, ge=0, description="size of the noise (paper: 0.3-0.7 by dataset)")
+    dense_first: bool = Field(True, description="E/2 epochs with all experts before the first task's sparse ones (paper)")
+    router_weight: float = Field(1e-5, ge=0, description="a_router (paper: 1e-5 to 1e-4)")
+    prototype_weight: float = Field(5e-5, ge=0, description="a_proto (paper: 1e-5 to 1e-4)")
+    prototypes: Literal["important", "all"] = Field("important", description="whose old keys are kept (paper: important)")
+    important: Literal["above-mean", "above-mean-of-used"] = Field("above-mean", description="text; released code, where it is for ever")
+    unused_at_test: Literal["keep", "drop"] = Field("keep", description="experts no image ever chose: text keeps, released code drops")
+    router: Literal["softmax", "margin"] = Field("softmax", description="text; released code")
+    prototype: Literal["current", "old"] = Field("current", description="text; released code")
+    observe_augmented: bool = Field(False, description="released code: statistics and usage from augmented images, no partial batch")
+
+    @model_validator(mode="after")
+    def _possible(self) -> SmopeConfig:
+        if self.top_k != -1 and not 1 <= self.top_k <= self.experts:
+            raise ValueError(f"method.top_k is {self.top_k}, but there are {self.experts} experts; use 1 to {self.experts}, or -1 for all")
+        dense = self.top_k == -1
+        if not self.aggregate and not dense:
+            raise ValueError("method.aggregate=false has a score per token and so no selection per image; set method.top_k=-1")
+        if dense and (self.noise != "none" or self.router_weight > 0):
+            raise ValueError("method.top_k=-1 chooses every expert; set method.noise=none and method.router_weight=0")
+        if not self.aggregate and self.prototype_weight > 0:
+            raise ValueError("method.aggregate=false has no expert usage to protect; set method.prototype_weight=0")
+        return self
+
+
+Selection = Any  #: (slot, score_BHP) -> chosen_BHP
+
+
+class ExpertPrompter(PrefixPrompter):
+    """Scores by the mean query, a selection, and a memory of both for the losses."""
+
+    def __init__(self, method: Smope, select: Selection) -> None:
+        config = method.config
+        super().__init__(config.blocks, method.keys_LHPD, method.values_LHPD, config.prefix_site == "pre")
+        self._slots = {block: slot for slot, block in enumerate(config.blocks)}
+        self._select = select
+        self._raw: dict[int, Tensor] = {}
+        self._chosen: dict[int, Tensor] = {}
+
+    def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
+        key_HPD, value_HPD = self.projected(block)
+        raw_BHP = torch.einsum("bhd,hpd->bhp", q_BHND.mean(2), key_HPD)
+        score_BHP = raw_BHP * block.scale
+        slot = self._slots[block.index]
+        self._raw[slot] = raw_BHP
+        if self._select is None:
+            return score_BHP.unsqueeze(2), value_HPD
+        chosen_BHP = self._select(slot, score_BHP.detach())
+        self._chosen[slot] = chosen_BHP
+        return score_BHP.masked_fill(~chosen_BHP, -torch.inf).unsqueeze(2), value_HPD
+
+    @property
+    def raw_LBHP(self) -> Tensor:
+        """Scores before the scale 1/sqrt(D)."""
+        return torch.stack([self._raw[slot] for slot in sorted(self._raw)])
+
+    @property
+    def chosen_LBHP(self) -> Tensor:
+        """Which experts each image switched on."""
+        return torch.stack([self._chosen[slot] for slot in sorted(self._chosen)])
+
+
+_PAPER: dict[str, Any] = {"important": "above-mean", "unused_at_test": "keep", "router": "softmax", "prototype": "current"}
+_RELEASED: dict[str, Any] = {"important": "above-mean-of-used", "unused_at_test": "drop", "router": "margin", "prototype": "old"}
+_RELEASED_TAP: dict[str, Any] = {"epochs": 50, "ratio": 1.0, "lr": 1e-4, "optimizer": {"weight_decay": 5e-4}, "schedule": {"kind": "warm-cosine"}}
+
+
+@register
+class Smope(OnePrompt):
+    """Sparse mixture of prompt experts."""
+
+    name = "smope"
+    title = "SMoPE: one prompt as a sparse mixture of experts"
+    Config = SmopeConfig
+    config: SmopeConfig
+    presets = {
+        "paper": {
+            "method": {**_PAPER, "observe_augmented": False},
+            "tap": {**_RELEASED_TAP, "kind": "full", "first_task": True},
+        },
+        "released": {
+            "method": {**_RELEASED, "observe_augmented": True},
+            "tap": {**_RELEASED_TAP, "kind": "diagonal", "first_task": False},
+        },
+    }
+
+    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
+        assert isinstance(config, SmopeConfig)
+        super().__init__(config, train, tap, shape, chance)
+        counts = (len(config.blocks), shape.heads, config.experts)
+        self.usage_LHP: Tensor
+        self.images_seen: Tensor
+        self.important_LHP: Tensor
+        self.old_keys_LHPD: Tensor
+        self.register_buffer("usage_LHP", torch.zeros(counts, dtype=torch.int64))
+        self.register_buffer("images_seen", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("important_LHP", torch.zeros(counts, dtype=torch.bool))
+        self.register_buffer("old_keys_LHPD", torch.zeros_like(self.keys_LHPD))
+
+    # -- one task --------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def begin(self, update: Update) -> None:
+        super().begin(update)
+        if not update.first:
+            self.old_keys_LHPD.copy_(self.keys_LHPD)
+            self.important_LHP.copy_(self.importance())
+
+    def image_phases(self, update: Update) -> list[Phase]:
+        epochs = self.train_config.epochs
+        phases: list[Phase] = []
+        if update.first and self.config.dense_first and self.config.top_k != -1:
+            phases.append(self.train_phase("dense", super().loss(update), max(1, epochs // 2)))
+        phases.append(self.train_phase("sparse", self._full_loss(update), epochs))
+        return phases
+
+    def observations(self, update: Update, alone: bool) -> list[Observe]:
+        """Statistics with the selection of a prediction, usage with clean scores: one pass where the two are the same."""
+        same = self.config.unused_at_test == "keep"
+        augmented = self.config.observe_augmented
+
+        def look_at_features(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            prompter = self.prompter(batch, training=False)
+            seen = {"feature": vit(batch.images, prompter)}
+            return seen | (_choices(prompter) if same else {})
+
+        def look_at_choices(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            prompter = ExpertPrompter(self, self._clean)
+            vit(batch.images, prompter)
+            return dict(_choices(prompter))
+
+        def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
+            if "feature" in seen:
+                self.remember(seen["feature"], rows, update, alone)
+            if "chosen" in seen:
+                self.count(seen["chosen"])
+
+        passes = [Observe("statistics", look_at_features, absorb, augmented)]
+        if not same:
+            passes.append(Observe("usage", look_at_choices, absorb, augmented, drop_last=augmented))
+        return passes
+
+    # -- selection -------------------------------------------------------------------------------------------------------
+
+    def prompter(self, batch: Batch, training: bool) -> Prompter:
+        if not self.config.aggregate:
+            return super().prompter(batch, training)
+        if not training:
+            return ExpertPrompter(self, self._at_test)
+        return ExpertPrompter(self, None)  # the dense phase trains every expert; the sparse one makes its own prompter
+
+    def _clean(self, slot: int, score_BHP: Tensor) -> Tensor:
+        k = self.config.top_k if self.config.top_k != -1 else self.config.experts
+        return top_k(score_BHP, k)
+
+    def _at_test(self, slot: int, score_BHP: Tensor) -> Tensor:
+        if self.config.unused_at_test == "drop":
+            unused_HP = self.usage_LHP[slot] == 0
+            score_BHP = score_BHP - 2 * _range(score_BHP) * unused_HP
+        return self._clean(slot, score_BHP)
+
+    def _in_training(self, update: Update, batch: Batch) -> Selection:
+        config = self.config
+
+        def select(slot: int, score_BHP: Tensor) -> Tensor:
+            if config.noise == "uniform":
+                noise = torch.empty(score_BHP.shape).uniform_(-config.eps, config.eps, generator=batch.chance.at("noise", slot).generator())
+                score_BHP = score_BHP + noise.to(score_BHP)
+            elif config.noise != "none" and not update.first:
+                size = config.eps * _range(score_BHP) if config.noise == "adaptive" else config.eps
+                score_BHP = score_BHP - size * self.important_LHP[slot]
+            return self._clean(slot, score_BHP)
+
+        return select
+
+    # -- usage -----------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def count(self, chosen_NLHP: Tensor) -> None:
+        """Add the choices of one task's images to the usage counts."""
+        self.usage_LHP += chosen_NLHP.sum(0).to(self.usage_LHP)
+        self.images_seen += len(chosen_NLHP)
+
+    def frequency_LHP(self) -> Tensor:
+        """F: the share of all images so far that chose each expert."""
+        return self.usage_LHP / self.images_seen.clamp_min(1)
+
+    def importance(self) -> Tensor:
+        """The experts earlier tasks rest on, L,H,P."""
+        counts_LHP = self.usage_LHP.double()
+        if self.config.important == "above-mean":
+            return counts_LHP >= counts_LHP.mean(-1, keepdim=True)
+        used = counts_LHP > 0
+        mean = counts_LHP.sum(-1, keepdim=True) / used.sum(-1, keepdim=True).clamp_min(1)
+        return ((counts_LHP >= mean) & used) | self.important_LHP
+
+    # -- losses ----------------------------------------------------------------------------------------------------------
+
+    def _full_loss(self, update: Update) -> LossFunction:
+        config = self.config
+        if not config.aggregate:
+            return super().loss(update)
+
+        def loss(batch: Batch, vit: FrozenViT) -> Losses:
+            prompter = ExpertPrompter(self, self._in_training(update, batch))
+            feature_BD = vit(batch.images, prompter)
+            terms = {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
+            return terms | self.prompt_losses(prompter, update)
+
+        return loss
+
+    def prompt_losses(self, prompter: ExpertPrompter, update: Update) -> dict[str, Tensor]:
+        """Router and prototype terms, weighted."""
+        terms = {}
+        if self.config.router_weight > 0:
+            terms["router"] = self.config.router_weight * self.router_loss(prompter.raw_LBHP, prompter.chosen_LBHP)
+        if self.config.prototype_weight > 0 and not update.first:
+            terms["prototype"] = self.config.prototype_weight * self.prototype_loss()
+        return terms
+
+    def router_loss(self, raw_LBHP: Tensor, chosen_LBHP: Tensor) -> Tensor:
+        """Summed over blocks and heads, mean over images. Scores come in before the scale 1/sqrt(D)."""
+        B = raw_LBHP.shape[1]
+        if self.config.router == "softmax":
+            weight_LBHP = (raw_LBHP * self.shape.head_dim**-0.5).softmax(-1)
+            return -(weight_LBHP * chosen_LBHP).sum() / B
+        margin_LBHP = self.config.eps * _range(raw_LBHP.detach()) * ~chosen_LBHP
+        return -((raw_LBHP + margin_LBHP).log_softmax(-1) * chosen_LBHP).sum() / B
+
+    def prototype_loss(self) -> Tensor:
+        """Old keys of important experts are asked as if they were queries; the experts they choose should stay chosen.
+
+        Summed over blocks and heads. Rows of the P x P matrix are prototypes p, columns experts j.
+        """
+        config = self.config
+        mine_LHP = self.important_LHP if config.prototypes == "important" else torch.ones_like(self.important_LHP)
+        if config.prefix_site == "pre":
+            mine_LHP = mine_LHP.any(1, keepdim=True)
+        logits_LHpP = self.old_keys_LHPD @ self.keys_LHPD.transpose(-1, -2)
+        k = config.top_k if config.top_k != -1 else config.experts
+        if config.prototype == "current":
+            chosen_LHpP = top_k(logits_LHpP.detach(), k)
+            return -(logits_LHpP.softmax(-1) * chosen_LHpP * mine_LHP.unsqueeze(-1)).sum()
+        chosen_LHpP = top_k(self.old_keys_LHPD @ self.old_keys_LHPD.transpose(-1, -2), k)
+        per_prototype_LHp = -(logits_LHpP.log_softmax(-1) * chosen_LHpP).sum(-1)
+        count_LH = mine_LHP.sum(-1).clamp_min(1)
+        return ((per_prototype_LHp * mine_LHP).sum(-1) / count_LH).sum()
+
+
+def _range(score: Tensor) -> Tensor:
+    """max - min over the experts of a head, per image."""
+    return score.amax(-1, keepdim=True) - score.amin(-1, keepdim=True)
+
+
+def _choices(prompter: Prompter) -> dict[str, Tensor]:
+    """Chosen experts with the image axis first, N,L,H,P."""
+    return {"chosen": prompter.chosen_LBHP.transpose(0, 1)} if isinstance(prompter, ExpertPrompter) else {}

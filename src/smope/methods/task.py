@@ -1,0 +1,124 @@
+"""What the engine and a method say to each other: the task at hand, a batch, and the phases a task is learned in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from smope.backbones import FrozenViT
+from smope.chance import Address, derive
+from smope.config import OptimizerConfig, ScheduleConfig
+
+
+@dataclass(frozen=True)
+class Chance:
+    """Random numbers at an address; `at` goes deeper. Two equal addresses give equal numbers, whatever ran before."""
+
+    seed: int
+    address: tuple[Address, ...] = ()
+
+    def at(self, *more: Address) -> Chance:
+        return Chance(self.seed, (*self.address, *more))
+
+    def generator(self) -> torch.Generator:
+        """A CPU generator: draws are made there and moved, so that devices agree."""
+        return torch.Generator().manual_seed(derive(self.seed, *self.address))
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update of the classifier. `rows` are the head rows of its classes; those below `known` existed before."""
+
+    index: int
+    rows: tuple[int, ...]
+    known: int
+    chance: Chance
+
+    @property
+    def new_rows(self) -> tuple[int, ...]:
+        return tuple(row for row in self.rows if row >= self.known)
+
+    @property
+    def first(self) -> bool:
+        return self.known == 0
+
+    def among(self, device: torch.device) -> Tensor:
+        """The rows as an index."""
+        return torch.tensor(self.rows, device=device)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss sees: images of the task, or features drawn or cached, and the head rows they belong to."""
+
+    rows_B: Tensor
+    chance: Chance
+    images_B3HW: Tensor | None = None
+    features_BD: Tensor | None = None
+    query_BD: Tensor | None = None  #: the unprompted feature, for methods that ask for it
+
+    @property
+    def images(self) -> Tensor:
+        """The images; a phase on images always has them."""
+        if self.images_B3HW is None:
+            raise TypeError("this batch holds features, not images")
+        return self.images_B3HW
+
+    @property
+    def features(self) -> Tensor:
+        """The features; a phase on draws always has them."""
+        if self.features_BD is None:
+            raise TypeError("this batch holds images, not features")
+        return self.features_BD
+
+
+Losses = Mapping[str, Tensor]  #: named terms; the engine minimises their sum
+LossFunction = Callable[[Batch, FrozenViT], Losses]
+Drawer = Callable[[int], tuple[Tensor, Tensor]]  #: step -> features, rows
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Batches that come from the method itself, not from images: `epoch` prepares an epoch and gives its steps."""
+
+    steps: int
+    epoch: Callable[[Chance], Drawer]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters with a learning rate of their own."""
+
+    parameters: tuple[nn.Parameter, ...]
+    lr: float
+
+
+@dataclass(frozen=True)
+class Train:
+    """Minimise `loss` over the task's images (augmented), or over `draws` where given."""
+
+    name: str
+    epochs: int
+    groups: tuple[Group, ...]
+    optimizer: OptimizerConfig
+    schedule: ScheduleConfig
+    loss: LossFunction
+    clip_norm: float | None = None
+    draws: Draws | None = None
+
+
+@dataclass(frozen=True)
+class Observe:
+    """One pass without gradients over the task's images: `look` at each batch, `absorb` all of it at the end, in image order."""
+
+    name: str
+    look: Callable[[Batch, FrozenViT], Mapping[str, Tensor]]
+    absorb: Callable[[Mapping[str, Tensor], Tensor], None]
+    augmented: bool = False
+    drop_last: bool = False
+
+
+Phase = Train | Observe
