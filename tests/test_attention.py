@@ -36,9 +36,7 @@ def relative(got, want):
 @pytest.mark.parametrize(("shared_scores", "shared_values"), list(itertools.product([True, False], [True, False])))
 def test_equals_the_formula_in_value_and_all_five_gradients(function, size, shared_scores, shared_values):
     inputs, pick = case(size, shared_scores, shared_values, torch.float64)
-    for got, want in zip(
-        value_and_gradients(function, inputs, pick), value_and_gradients(attend_plain, inputs, pick), strict=True
-    ):
+    for got, want in zip(value_and_gradients(function, inputs, pick), value_and_gradients(attend_plain, inputs, pick), strict=True):
         assert got.shape == want.shape
         assert torch.allclose(got, want, rtol=1e-10, atol=1e-12)
 
@@ -48,9 +46,7 @@ def test_equals_the_formula_in_value_and_all_five_gradients(function, size, shar
 def test_single_precision_stays_within_1e_5_of_the_largest_entry(shared_scores, scale):
     inputs, pick = case((4, 6, 41, 64, 25), shared_scores, True, torch.float32, scale)
     exact = [x.detach().double().requires_grad_() for x in inputs]
-    for got, want in zip(
-        value_and_gradients(attend, inputs, pick), value_and_gradients(attend_plain, exact, pick.double()), strict=True
-    ):
+    for got, want in zip(value_and_gradients(attend, inputs, pick), value_and_gradients(attend_plain, exact, pick.double()), strict=True):
         assert relative(got.double(), want) < 1e-5
 
 

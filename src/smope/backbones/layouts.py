@@ -121,6 +121,7 @@ def _guess(state: Mapping[str, object]) -> str | None:
         marked = not layout.marks or inner is not state or _any_match(bare, layout.marks)
         if marked and "patch_embed.proj.weight" in bare:
             return name
+    # wrapped, but without a head to know it by
     return "dino" if "patch_embed.proj.weight" in {_bare(key, LAYOUTS["dino"]) for key in state} else None
 
 

@@ -119,7 +119,8 @@ class Block(nn.Module):
 
     def split_heads(self, rows_BNX: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Cut `parts * C` columns into `parts` tensors of shape B,H,N,D."""
-        return rows_BNX.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        split: tuple[Tensor, ...] = rows_BNX.unflatten(-1, (parts, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+        return split
 
     def project_prefix(self, vectors_PC: Tensor, which: str) -> Tensor:
         """Send prompt vectors through the frozen W_K ("key") or W_V ("value"), bias included: H,P,D."""
@@ -147,6 +148,12 @@ class Block(nn.Module):
         return x * scale.gamma
 
 
+class _PatchEmbed(nn.Module):
+    def __init__(self, shape: VitShape) -> None:
+        super().__init__()
+        self.proj = _Named(weight=(shape.dim, 3, shape.patch, shape.patch), bias=(shape.dim,))
+
+
 class FrozenViT(nn.Module):
     """A plain ViT whose weights never move and never ask for a gradient."""
 
@@ -164,8 +171,7 @@ class FrozenViT(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + shape.grid**2, shape.dim))
         if shape.registers:
             self.reg_token = nn.Parameter(torch.zeros(1, shape.registers, shape.dim))
-        self.patch_embed = nn.Module()
-        self.patch_embed.proj = _Named(weight=(shape.dim, 3, shape.patch, shape.patch), bias=(shape.dim,))
+        self.patch_embed = _PatchEmbed(shape)
         self.blocks = nn.ModuleList(Block(index, shape) for index in range(shape.depth))
         self.norm = _Named(weight=(shape.dim,), bias=(shape.dim,))
         self.register_buffer("_positions_1NC", torch.zeros(0), persistent=False)

@@ -66,6 +66,10 @@ class Method(nn.Module):
         """The phases that learn from images."""
         return [self.train_phase("train", self.loss(update), self.train_config.epochs)]
 
+    def facts(self) -> dict[str, Any]:
+        """What a record keeps of this method after each task, as plain numbers."""
+        return {}
+
     # -- what they share -------------------------------------------------------------------------------------------------
 
     def phases(self, update: Update) -> list[Phase]:
@@ -83,7 +87,8 @@ class Method(nn.Module):
 
     def logits(self, batch: Batch, vit: FrozenViT) -> Tensor:
         """Scores of every head row for a batch of images; retired rows are minus infinity."""
-        return self.head(vit(batch.images, self.prompter(batch, training=False)))
+        logits_BC: Tensor = self.head(vit(batch.images, self.prompter(batch, training=False)))
+        return logits_BC
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update."""

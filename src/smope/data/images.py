@@ -1,0 +1,256 @@
+"""Pictures by name: what they are called, what they show, and their pixels.
+
+An `ImageSet` is an ordered, immutable list of references; sets cut out of it share one store of decoded pixels, so a picture
+is decoded once however many tasks, splits and epochs look at it. Everything a file can do wrong is found by `decode`, which
+either gives H,W,3 bytes or a `DataError` that names the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+from smope.chance import derive
+from smope.errors import ConfigError, DataError
+from smope.files import sha256
+from smope.progress import SILENT, Progress
+
+Pixels = NDArray[np.uint8]  # H,W,3 unless a name says otherwise
+
+PIXEL_LIMIT = 64_000_000  # a picture of more pixels is refused before its pixels are read
+CACHE_BYTES = 512 * 2**20
+
+# Named, so that a file is never handed to a parser nobody asked for (Pillow would pass PostScript on to a program).
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+
+_SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")  # older Pillows open a 16-bit PNG as "I"
+_WITH_ALPHA = ("RGBA", "LA", "PA", "RGBa", "La")
+_UPRIGHT = {  # EXIF orientation -> what sets the picture upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ORIENTATION_TAG = 0x0112
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """One picture: an id that is the same on every machine, its class, and where it lies on this one."""
+
+    id: str
+    label: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A picture that was left out, and why."""
+
+    id: str
+    reason: str
+
+
+def decode(path: Path, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
+    """The picture as H,W,3 RGB bytes: upright, alpha laid on white, 16-bit greys scaled to 8."""
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > pixel_limit:
+                raise DataError(
+                    f"'{path}' has {image.width} x {image.height} pixels; the limit is {pixel_limit:,}.",
+                    "Reduce the picture, or leave it out.",
+                )
+            return _upright_rgb(image)
+    except DataError:
+        raise
+    except Exception as cause:  # Pillow's parsers raise whatever they stumble over: OSError, SyntaxError, struct.error, zlib.error ...
+        raise DataError(f"Cannot read '{path}' as a picture: {_reason(cause)}.", "Replace the file, or leave it out.") from cause
+
+
+def _upright_rgb(image: Image.Image) -> Pixels:
+    image.load()  # TIFF turns itself upright here and forgets the tag: the tag may be asked only afterwards
+    turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION_TAG, 1))
+    if image.mode in _SIXTEEN_BIT:
+        rgb = Image.fromarray(_eight_bit(np.asarray(image))).convert("RGB")
+    elif image.mode == "F":
+        raise ValueError("floating-point pixels have no agreed white")
+    elif image.mode in _WITH_ALPHA or "transparency" in image.info:
+        rgba = image.convert("RGBA")
+        rgb = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    else:
+        rgb = image.convert("RGB")
+    return np.array(rgb.transpose(turn) if turn is not None else rgb)
+
+
+def _eight_bit(grey_HW: NDArray[np.integer]) -> Pixels:
+    if grey_HW.min() < 0 or grey_HW.max() > 65535:
+        raise ValueError("32-bit pixels have no agreed white")
+    return ((grey_HW.astype(np.uint32) + 128) // 257).astype(np.uint8)  # round(v / 257), so that 65535 is 255
+
+
+def _reason(cause: Exception) -> str:
+    """The cause in a few words, without the path: the sentence around it names the file."""
+    if isinstance(cause, UnidentifiedImageError):
+        return f"it is none of {', '.join(FORMATS)}, or damaged at the start"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return str(cause).rstrip(".") or type(cause).__name__
+
+
+class _Store:
+    """What a set and the sets cut out of it share: decoded pixels up to a budget of bytes, and the hashes of files.
+
+    When the budget is spent a picture is dropped at random: epochs walk in circles, and on a circle larger than the
+    store the usual "drop the oldest" would find nothing at all.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.bytes = 0
+        self._pixels: dict[Path, Pixels] = {}
+        self._paths: list[Path] = []
+        self._hashes: dict[Path, str] = {}
+        self._lock = threading.Lock()
+        self._dice = random.Random(0)
+
+    def __reduce__(self) -> tuple[type[_Store], tuple[int]]:
+        return _Store, (self.budget,)  # a worker process that is sent a set starts with an empty store
+
+    def pixels(self, path: Path) -> Pixels:
+        found = self._pixels.get(path)
+        if found is None:
+            found = decode(path)
+            found.setflags(write=False)
+            self._keep(path, found)
+        return found
+
+    def sha256(self, path: Path) -> str:
+        if path not in self._hashes:
+            self._hashes[path] = sha256(path)
+        return self._hashes[path]
+
+    def _keep(self, path: Path, pixels: Pixels) -> None:
+        # Never waits: not keeping a picture is harmless, and a lock copied by a fork while it was held would never open again.
+        if pixels.nbytes > self.budget or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if path in self._pixels:
+                return
+            while self.bytes + pixels.nbytes > self.budget:
+                self._drop_one()
+            self._pixels[path] = pixels
+            self._paths.append(path)
+            self.bytes += pixels.nbytes
+        finally:
+            self._lock.release()
+
+    def _drop_one(self) -> None:
+        chosen = self._dice.randrange(len(self._paths))
+        self._paths[chosen], self._paths[-1] = self._paths[-1], self._paths[chosen]
+        self.bytes -= self._pixels.pop(self._paths.pop()).nbytes
+
+
+class ImageSet:
+    """An ordered, immutable set of labelled pictures."""
+
+    def __init__(self, refs: Iterable[ImageRef] = (), *, cache_bytes: int = CACHE_BYTES) -> None:
+        self.refs: tuple[ImageRef, ...] = tuple(refs)
+        self._store = _Store(cache_bytes)
+        if len(set(self.ids)) != len(self.refs):
+            twice = next(id for id in self.ids if self.ids.count(id) > 1)
+            raise DataError(f"Two pictures have the id '{twice}'.", "Ids must be unique within a set.")
+
+    def __len__(self) -> int:
+        return len(self.refs)
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """One id a picture, in order."""
+        return tuple(ref.id for ref in self.refs)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """One class name a picture, in order."""
+        return tuple(ref.label for ref in self.refs)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of ids, labels and the files' bytes, in order. Reads every file once."""
+        whole = hashlib.sha256()
+        for ref in self.refs:
+            whole.update(f"{ref.id}\x1f{ref.label}\x1f{self._store.sha256(ref.path)}\x1e".encode())
+        return whole.hexdigest()
+
+    def array(self, index: int) -> Pixels:
+        """The decoded picture, read-only."""
+        return self._store.pixels(self.refs[index].path)
+
+    def subset(self, indices: Iterable[int]) -> ImageSet:
+        """The pictures at `indices`, in that order, sharing this set's store."""
+        part = ImageSet(self.refs[index] for index in indices)
+        part._store = self._store
+        return part
+
+    def of_classes(self, names: Collection[str]) -> ImageSet:
+        """The pictures of these classes, in this set's order."""
+        wanted = frozenset(names)
+        return self.subset(index for index, label in enumerate(self.labels) if label in wanted)
+
+    def split(self, share: float, seed: int) -> tuple[ImageSet, ImageSet]:
+        """(rest, held back): `share` of each class is held back, rounded, but never a class's last picture.
+
+        A class's pictures are ranked by a function of (seed, id) alone, so neither the order of the files nor the other
+        classes matter.
+        """
+        if not 0 <= share < 1:
+            raise ConfigError(f"A share of {share} cannot be held back.", "Give a share from 0 up to, but not including, 1.")
+        ranked: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for index, ref in enumerate(self.refs):
+            ranked[ref.label].append((derive(seed, "split", ref.id), index))
+        held: set[int] = set()
+        for members in ranked.values():
+            count = min(int(share * len(members) + 0.5), len(members) - 1)
+            held.update(index for _, index in sorted(members)[:count])
+        return self.subset(index for index in range(len(self)) if index not in held), self.subset(sorted(held))
+
+
+def check_readable(
+    refs: Sequence[ImageRef], progress: Progress = SILENT, threads: int | None = None
+) -> tuple[list[ImageRef], list[Skipped]]:
+    """Decode every picture once: (the good ones, the others with their reasons), both in the order given."""
+    good: list[ImageRef] = []
+    skipped: list[Skipped] = []
+    with (
+        progress.bar("Checking pictures", len(refs), "pictures") as bar,
+        ThreadPoolExecutor(threads or min(8, os.cpu_count() or 1)) as pool,
+    ):
+        for ref, problem in zip(refs, pool.map(_problem, refs), strict=True):
+            if problem is None:
+                good.append(ref)
+            else:
+                skipped.append(Skipped(ref.id, problem))
+            bar.advance()
+    return good, skipped
+
+
+def _problem(ref: ImageRef) -> str | None:
+    try:
+        decode(ref.path)
+    except DataError as error:
+        return error.problem
+    return None

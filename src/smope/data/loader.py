@@ -1,0 +1,134 @@
+"""Batches of a set of pictures, the same ones whoever decodes them.
+
+The order of an epoch is a function of (seed, address, epoch), a picture's augmentation of (seed, address, epoch, its id).
+Nothing depends on the number of workers or on where the epoch is entered: to resume, the order is cut before anything is
+decoded. `address` says whose epochs these are, say `("task", 3, "sparse")`.
+
+Axes: B pictures of a batch, 3 channels, H and W pixels.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from smope.chance import Address, derive
+from smope.data.images import ImageSet
+from smope.data.transforms import Transform
+from smope.errors import ConfigError, DataError
+
+
+class ImageBatch(NamedTuple):
+    """Pictures ready for the backbone, with the head rows they belong to and what they are called."""
+
+    images_B3HW: Tensor
+    rows_B: Tensor
+    ids: tuple[str, ...]
+    indices_B: Tensor  # positions in the set
+
+
+class Loader:
+    """Walks a set of pictures in batches; `rows` gives the head row of each picture."""
+
+    def __init__(
+        self,
+        images: ImageSet,
+        rows: Sequence[int],
+        transform: Transform,
+        batch_size: int,
+        *,
+        seed: int,
+        address: tuple[Address, ...],
+        augment: bool,
+        shuffle: bool,
+        drop_last: bool = False,
+        workers: int = 0,
+    ) -> None:
+        if len(rows) != len(images):
+            raise DataError(f"{len(images)} pictures were given {len(rows)} head rows.", "Give one row a picture.")
+        if batch_size < 1 or workers < 0:
+            raise ConfigError(f"Cannot load with batch_size={batch_size}, workers={workers}.", "A batch needs a picture; workers may be 0.")
+        self.images = images
+        self.transform = transform
+        self.batch_size = batch_size
+        self.seed = seed
+        self.address = address
+        self.augment = augment
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.workers = workers
+        self._rows_N = torch.tensor(rows, dtype=torch.long)
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        full, over = divmod(len(self.images), self.batch_size)
+        dropped = self.drop_last and full > 0  # the only batch is never dropped
+        return full + (over > 0 and not dropped)
+
+    def epoch(self, epoch: int, start: int = 0) -> Generator[ImageBatch, None, None]:
+        """The batches of an epoch from step `start` on. Close it when leaving early, and its workers go at once."""
+        if start < 0:
+            raise ValueError(f"An epoch starts at step 0, not {start}.")
+        batches = self._batches(epoch)[start:]
+        views = _Views(self.images, self.transform, self.seed, (*self.address, epoch), self.augment)
+        # Closed here, whatever ends the epoch: left to the garbage collector, workers are shut down late and out of order.
+        with closing(_answers(views, batches, min(self.workers, len(batches)))) as answers:
+            for indices, answer in zip(batches, answers, strict=True):
+                if isinstance(answer, DataError):
+                    raise answer
+                indices_B = torch.tensor(indices, dtype=torch.long)
+                ids = tuple(self.images.ids[index] for index in indices)
+                yield ImageBatch(self.transform.normalise(answer), self._rows_N[indices_B], ids, indices_B)
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        order = list(range(len(self.images)))
+        if self.shuffle:
+            random.Random(derive(self.seed, "order", *self.address, epoch)).shuffle(order)
+        return [order[step * self.batch_size : (step + 1) * self.batch_size] for step in range(len(self))]
+
+
+@dataclass(frozen=True)
+class _Views(TorchDataset["Tensor | DataError"]):
+    """Asked with a list of positions, answers with their views as bytes. An error is an answer too: raised inside a worker, it
+    would reach the user as that worker's traceback."""
+
+    images: ImageSet
+    transform: Transform
+    seed: int
+    address: tuple[Address, ...]
+    augment: bool
+
+    def __getitem__(self, indices: list[int]) -> Tensor | DataError:
+        try:
+            return torch.from_numpy(np.stack([self._view(index) for index in indices]))
+        except DataError as error:
+            return error
+
+    def _view(self, index: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+        pixels_HW3 = self.images.array(index)
+        if not self.augment:
+            return self.transform.evaluate(pixels_HW3)
+        key = derive(self.seed, "augment", *self.address, self.images.ids[index])
+        return self.transform.train(pixels_HW3, random.Random(key))
+
+
+def _answers(views: _Views, batches: list[list[int]], workers: int) -> Generator[Tensor | DataError, None, None]:
+    if workers == 0:
+        yield from map(views.__getitem__, batches)
+        return
+    # A generator of its own: DataLoader draws a seed for its workers, and must not take it from the generator everyone shares.
+    private = torch.Generator()
+    yield from DataLoader(views, sampler=batches, batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=private)
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer

@@ -1,0 +1,100 @@
+"""A run's state on disk: one safetensors file with its JSON in the header, replaced by rename, so it is never half there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from smope.errors import CheckpointError
+from smope.files import atomic_write
+
+SCHEMA = 1
+
+
+@dataclass
+class Position:
+    """The next thing to do: task, phase of it, epoch, step. `known` counts the rows before the task; None: it has not begun."""
+
+    task: int = 0
+    known: int | None = None
+    phase: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass
+class Progressed:
+    """Everything besides tensors that a run carries from step to step."""
+
+    position: Position = field(default_factory=Position)
+    names: list[str] = field(default_factory=list)
+    accuracy: list[list[float]] = field(default_factory=list)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    epoch_sums: dict[str, float] = field(default_factory=dict)
+    predictions: list[tuple[str, int, int]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Progressed:
+        state = dict(values)
+        state["position"] = Position(**state["position"])
+        state["predictions"] = [(str(i), int(t), int(p)) for i, t, p in state["predictions"]]
+        return cls(**state)
+
+
+def save(
+    path: Path, state: Progressed, config: Mapping[str, Any], method: torch.nn.Module, optimizer: torch.optim.Optimizer | None
+) -> None:
+    """Write a checkpoint atomically."""
+    tensors = {f"method.{name}": tensor.detach().cpu().contiguous() for name, tensor in method.state_dict().items()}
+    if optimizer is not None:
+        tensors |= _optimizer_tensors(optimizer)
+    header = {"schema": SCHEMA, "config": config, "state": asdict(state)}
+    with atomic_write(path) as temporary:
+        save_file(tensors, temporary, metadata={"smope": json.dumps(header)})
+
+
+def load(path: Path) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+    """State, config, method tensors and optimizer tensors of a checkpoint."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["smope"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a checkpoint of ours ({error}).", "Delete it to start the run anew.") from None
+    if header.get("schema") != SCHEMA:
+        raise CheckpointError(f"{path} has checkpoint schema {header.get('schema')}; this version reads {SCHEMA}.", "Start the run anew.")
+    split: dict[str, dict[str, Tensor]] = {"method": {}, "optimizer": {}}
+    for name, tensor in tensors.items():
+        owner, rest = name.split(".", 1)
+        split[owner][rest] = tensor
+    return Progressed.from_json(header["state"]), header["config"], split["method"], split["optimizer"]
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put saved moments back, parameter by parameter in the order of the groups."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        parameter = parameters[int(index)]
+        # a step counter stays on the CPU, as torch's optimizers make it
+        optimizer.state[parameter][key] = tensor.clone() if tensor.ndim == 0 else tensor.to(parameter, copy=True)
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    tensors = {}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for index, parameter in enumerate(parameters):
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{key}"] = value.detach().cpu().clone().contiguous()
+    return tensors

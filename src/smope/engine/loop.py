@@ -1,0 +1,281 @@
+"""The one training loop. It runs the phases a method asks for and never asks the method its name.
+
+A run is a walk over positions (task, phase, epoch, step). Each is a pure function of what a checkpoint holds, because chance is
+addressed; so a run that was stopped anywhere and resumed is the run that never stopped, to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from smope.backbones import FrozenViT
+from smope.config import RunConfig
+from smope.data import ImageSet, Loader, Task, TaskStream, Transform
+from smope.engine import checkpoint
+from smope.engine.checkpoint import Position, Progressed
+from smope.engine.runtime import Runtime
+from smope.engine.schedule import learning_rate, make_optimizer
+from smope.errors import NumericsError, SmopeError
+from smope.labels import LabelSpace
+from smope.methods import Batch, Chance, Method, Observe, Phase, Train, Update
+from smope.progress import SILENT, Bar, Progress
+
+
+class Interrupted(SmopeError):
+    """The user stopped the run; everything up to here is saved."""
+
+
+@dataclass
+class Loop:
+    """A method learning a stream."""
+
+    config: RunConfig
+    stream: TaskStream
+    transform: Transform
+    vit: FrozenViT
+    method: Method
+    runtime: Runtime
+    state: Progressed
+    folder: Path | None = None  #: where checkpoints go; None keeps nothing
+    progress: Progress = SILENT
+    stop: Callable[[], bool] = lambda: False
+    _optimizer_tensors: dict[str, Tensor] = field(default_factory=dict)
+    _saved_at: float = field(default_factory=time.monotonic)
+    _clock: float = field(default_factory=time.monotonic)
+
+    @property
+    def position(self) -> Position:
+        return self.state.position
+
+    def resume(self, method_tensors: dict[str, Tensor], optimizer_tensors: dict[str, Tensor]) -> None:
+        """Take up the state of a checkpoint."""
+        self.method.load_state_dict(method_tensors)
+        self.method.to(self.runtime.device)
+        self._optimizer_tensors = optimizer_tensors
+
+    def run(self) -> None:
+        """Learn every task that is left."""
+        self.method.to(self.runtime.device)
+        while self.position.task < len(self.stream):
+            self.learn(self.stream[self.position.task])
+
+    def learn(self, task: Task) -> None:
+        """One task: grow, run the phases, evaluate on all tasks so far."""
+        labels = LabelSpace(self.state.names)
+        fresh = self.position.known is None
+        known = len(labels) if self.position.known is None else self.position.known
+        update = Update(task.index, tuple(labels.add(task.classes)), known, Chance(self.config.seed, ("task", task.index)))
+        if fresh:
+            self.state.names = labels.live
+            self.method.begin(update)
+            self.method.to(self.runtime.device)
+            self.position.known = known
+        phases = self.method.phases(update)
+        while self.position.phase < len(phases):
+            self._run_phase(task, update, phases[self.position.phase])
+            self.state.position = Position(task.index, known, self.position.phase + 1)
+        self._evaluate(task)
+        self.state.facts.append(self.method.facts())
+        self.state.position = Position(task.index + 1)
+        self.save()
+
+    def save(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Write a checkpoint now."""
+        self._tick()
+        if self.folder is not None and self.runtime.is_main:
+            checkpoint.save(self.folder / "checkpoint.safetensors", self.state, self.config.model_dump(mode="json"), self.method, optimizer)
+        self._saved_at = time.monotonic()
+
+    # -- phases ----------------------------------------------------------------------------------------------------------
+
+    def _run_phase(self, task: Task, update: Update, phase: Phase) -> None:
+        if isinstance(phase, Train):
+            self._train(task, update, phase)
+        else:
+            self._observe(task, update, phase)
+
+    def _train(self, task: Task, update: Update, phase: Train) -> None:
+        loader = (
+            None if phase.draws else self._loader(task.train, (update.index, phase.name), augment=True, drop=self.config.train.drop_last)
+        )
+        steps = phase.draws.steps if phase.draws else len(loader or ())
+        optimizer = make_optimizer(phase)
+        checkpoint.restore_optimizer(optimizer, self._optimizer_tensors)
+        self._optimizer_tensors = {}
+        at = self.position
+        label = f"task {task.index + 1}/{len(self.stream)} · {phase.name}"
+        with self.progress.bar(label, phase.epochs * steps, "steps") as bar:
+            bar.advance(at.epoch * steps + at.step)
+            while at.epoch < phase.epochs:
+                chance = update.chance.at(phase.name, at.epoch)
+                for batch in self._batches(phase, loader, chance):
+                    self._step(phase, optimizer, batch, steps)
+                    bar.advance()
+                    at.step += 1
+                    self._maybe_save(optimizer)
+                self._close_epoch(task, phase, steps, bar)
+        for group in phase.groups:
+            for parameter in group.parameters:
+                parameter.grad = None
+
+    def _batches(self, phase: Train, loader: Loader | None, chance: Chance) -> Iterator[Batch]:
+        start = self.position.step
+        if phase.draws is not None:
+            drawer = phase.draws.epoch(chance)
+            for step in range(start, phase.draws.steps):
+                features, rows = drawer(step)
+                yield Batch(rows.to(self.runtime.device), chance.at(step), features_BD=features.to(self.runtime.device))
+        elif loader is not None:
+            yield from self._image_batches(loader, self.position.epoch, start, chance)
+
+    def _image_batches(self, loader: Loader, epoch: int, start: int, chance: Chance) -> Iterator[Batch]:
+        for step, loaded in enumerate(loader.epoch(epoch, start), start):
+            images = loaded.images_B3HW.to(self.runtime.device)
+            query = self._query(images) if self.method.needs_query else None
+            yield Batch(loaded.rows_B.to(self.runtime.device), chance.at(step), images_B3HW=images, query_BD=query)
+
+    @torch.no_grad()
+    def _query(self, images_B3HW: Tensor) -> Tensor:
+        with self.runtime.autocast():
+            query_BD: Tensor = self.vit(images_B3HW)
+        return query_BD
+
+    def _step(self, phase: Train, optimizer: torch.optim.Optimizer, batch: Batch, steps: int) -> None:
+        at = self.position
+        for group, own in zip(optimizer.param_groups, phase.groups, strict=True):
+            group["lr"] = learning_rate(
+                phase.schedule, own.lr, step=at.epoch * steps + at.step, epoch=at.epoch, steps_per_epoch=steps, epochs=phase.epochs
+            )
+        optimizer.zero_grad(set_to_none=True)
+        with self.runtime.autocast():
+            terms = phase.loss(batch, self.vit)
+        total = torch.stack(list(terms.values())).sum()
+        if not math.isfinite(total.item()):
+            self._refuse_numbers(phase, {name: term.item() for name, term in terms.items()})
+        total.backward()
+        parameters = [p for group in phase.groups for p in group.parameters]
+        self.runtime.reduce_gradients(parameters)
+        if phase.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(parameters, phase.clip_norm)
+        optimizer.step()
+        for name, term in terms.items():
+            self.state.epoch_sums[name] = self.state.epoch_sums.get(name, 0.0) + term.item()
+
+    def _refuse_numbers(self, phase: Train, terms: dict[str, float]) -> None:
+        at = self.position
+        where = f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {at.step + 1}"
+        kept = f"The last good checkpoint is {self.folder / 'checkpoint.safetensors'}. " if self.folder else ""
+        raise NumericsError(f"The loss is not finite at {where}: {terms}.", f"{kept}Lower train.lr or set train.clip_norm.")
+
+    def _close_epoch(self, task: Task, phase: Train, steps: int, bar: Bar) -> None:
+        at = self.position
+        means = {name: value / steps for name, value in self.state.epoch_sums.items()}
+        self.state.history.append({"task": task.index, "phase": phase.name, "epoch": at.epoch, "loss": means})
+        self.state.epoch_sums = {}
+        bar.note(f"epoch {at.epoch + 1}/{phase.epochs} · loss {sum(means.values()):.3f}")
+        at.epoch, at.step = at.epoch + 1, 0
+
+    @torch.no_grad()
+    def _observe(self, task: Task, update: Update, phase: Observe) -> None:
+        """Nothing changes until the pass is over, so a stop inside it costs the pass and nothing else."""
+        loader = self._loader(task.train, (update.index, phase.name), augment=phase.augmented, shuffle=False, drop=phase.drop_last)
+        seen: dict[str, list[Tensor]] = {}
+        rows: list[Tensor] = []
+        with self.progress.bar(f"task {task.index + 1}/{len(self.stream)} · {phase.name}", len(loader), "steps") as bar:
+            for batch in self._image_batches(loader, 0, 0, update.chance.at(phase.name)):
+                with self.runtime.autocast():
+                    for name, tensor in phase.look(batch, self.vit).items():
+                        seen.setdefault(name, []).append(self.runtime.gather(tensor))
+                rows.append(self.runtime.gather(batch.rows_B))
+                bar.advance()
+                self._check_stop()
+        phase.absorb({name: torch.cat(parts) for name, parts in seen.items()}, torch.cat(rows))
+
+    # -- evaluation ------------------------------------------------------------------------------------------------------
+
+    def held_out(self, task: Task) -> ImageSet:
+        """The pictures that judge: the test set, or, while tuning, the validation set."""
+        if self.config.data.split == "tuning":
+            assert task.validation is not None
+            return task.validation
+        return task.test
+
+    def _evaluate(self, task: Task) -> None:
+        row: list[float] = []
+        predictions: list[tuple[str, int, int]] = []
+        so_far = self.stream[: task.index + 1]
+        total = sum(len(self.held_out(t)) for t in so_far)
+        with self.progress.bar(f"task {task.index + 1}/{len(self.stream)} · evaluate", total, "images") as bar:
+            for earlier in so_far:
+                answers = list(self.predict(self.held_out(earlier), bar))
+                if answers:
+                    row.append(100.0 * sum(true == answer for _, true, answer in answers) / len(answers))
+                predictions += answers
+        self.state.accuracy.append(row)
+        self.state.predictions = predictions if task.index == len(self.stream) - 1 else []
+        self.progress.say(f"after task {task.index + 1}: {sum(row) / max(1, len(row)):.2f} % over {len(row)} tasks")
+
+    @torch.inference_mode()
+    def predict(self, images: ImageSet, bar: Bar | None = None) -> Iterator[tuple[str, int, int]]:
+        """Image id, true row and predicted row."""
+        loader = self._loader(images, ("evaluate",), augment=False, shuffle=False, drop=False)
+        names = loader.images.ids
+        done = 0
+        for batch in self._image_batches(loader, 0, 0, Chance(self.config.seed, ("evaluate",))):
+            with self.runtime.autocast():
+                answers = self.method.logits(batch, self.vit).argmax(1)
+            for true, answer in zip(batch.rows_B.tolist(), answers.tolist(), strict=True):
+                yield names[done], true, answer
+                done += 1
+            if bar is not None:
+                bar.advance(len(answers))
+            self._check_stop()
+
+    # -- bookkeeping -----------------------------------------------------------------------------------------------------
+
+    def _loader(self, images: ImageSet, address: tuple[str | int, ...], *, augment: bool, drop: bool, shuffle: bool = True) -> Loader:
+        config = self.config
+        rows = LabelSpace(self.state.names).rows(images.labels)
+        size = config.train.batch_size if shuffle or augment else config.eval_batch_size
+        return Loader(
+            images,
+            rows,
+            self.transform,
+            size,
+            seed=config.seed,
+            address=address,
+            augment=augment,
+            shuffle=shuffle,
+            drop_last=drop,
+            workers=config.data.workers,
+        )
+
+    def _maybe_save(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.stop():
+            self.save(optimizer)
+            self._say_goodbye()
+        if time.monotonic() - self._saved_at > self.config.checkpoint_minutes * 60:
+            self.save(optimizer)
+
+    def _check_stop(self) -> None:
+        if self.stop():
+            self.save()
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        at = self.position
+        where = f"in task {at.task + 1} of {len(self.stream)}"
+        remedy = f"Go on with: smope run --resume {self.folder}" if self.folder else "Nothing was kept: the run has no folder."
+        raise Interrupted(f"Stopped {where}; everything so far is saved.", remedy)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.state.seconds += now - self._clock
+        self._clock = now

@@ -1,0 +1,101 @@
+"""One record a run: `record.json`, from which every table, plot and page is drawn.
+
+"The same run" means the same `digest`: the hash of everything in the record but times, machine and versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import smope
+from smope import metrics
+from smope.backbones import FrozenViT
+from smope.config import RunConfig
+from smope.data import TaskStream
+from smope.engine.checkpoint import Progressed
+from smope.engine.runtime import machine
+from smope.methods import Method, overrides
+
+SCHEMA = 1
+#: Raised by hand whenever the same config computes other numbers, so that tables never mix code that computes differently.
+NUMERICS = 1
+_NOT_DIGESTED = ("digest", "seconds", "machine", "versions")
+#: config fields that choose where and how often, not what is computed
+_NOT_COMPUTED = ("device", "checkpoint_minutes")
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """sha256 of a record's numbers: the same for two runs exactly when they are the same run."""
+    kept = {key: value for key, value in record.items() if key not in _NOT_DIGESTED}
+    kept["config"] = {key: value for key, value in kept["config"].items() if key not in _NOT_COMPUTED}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def make(config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, state: Progressed, trainable: int) -> dict[str, Any]:
+    """The record of a finished run."""
+    accuracy = [[round(value, 4) for value in row] for row in state.accuracy]
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "numerics": NUMERICS,
+        "recipe": config.recipe,
+        "method": config.method["name"],
+        "preset": config.method["preset"],
+        "overrides": overrides(config),
+        "protocol": protocol(config),
+        "dataset": {"name": config.data.name, "split": config.data.split, "fingerprint": stream.split_fingerprint},
+        "backbone": {"name": config.backbone.name, "fingerprint": vit.fingerprint, "image_size": config.backbone.image_size},
+        "seed": config.seed,
+        "class_order": list(stream.class_order),
+        "task_sizes": [len(task.classes) for task in stream],
+        "accuracy": accuracy,
+        "faa": round(metrics.final_average_accuracy(state.accuracy), 4),
+        "caa": round(metrics.cumulative_average_accuracy(state.accuracy), 4),
+        "forgetting": round(metrics.forgetting(state.accuracy), 4),
+        "sample_accuracy": round(metrics.sample_accuracy(state.predictions), 4),
+        "predictions": [list(entry) for entry in state.predictions],
+        "trainable_parameters": trainable,
+        "facts": state.facts,
+        "config": config.model_dump(mode="json"),
+    }
+    record["digest"] = digest(record)
+    record["seconds"] = round(state.seconds, 1)
+    record["machine"] = machine()
+    record["versions"] = versions()
+    return record
+
+
+def protocol(config: RunConfig) -> str:
+    """How a row was trained, in the few words a table has room for."""
+    tap = "no TAP" if config.tap.kind == "off" else f"TAP {config.tap.kind}"
+    return f"{config.protocol + ': ' if config.protocol else ''}{config.train.epochs} epochs, {tap}"
+
+
+def versions() -> dict[str, str | None]:
+    """Ours with its commit, and those of the libraries that compute."""
+    found: dict[str, str | None] = {"smope": smope.__version__, "commit": _commit(), "torch": torch.__version__}
+    for name in ("numpy", "pillow", "safetensors"):
+        found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, with "+changes" when it was edited; None where this is not a checkout."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "src"], cwd=root, capture_output=True, text=True, timeout=10, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + ("+changes" if dirty.strip() else "")

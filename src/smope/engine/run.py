@@ -1,0 +1,138 @@
+"""From a resolved config to a record: loads what the run needs, checks what cannot work before any time is spent, and keeps the run
+folder in order (`config.json`, `checkpoint.safetensors`, `history.json`, `record.json`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smope.backbones import FrozenViT
+from smope.backbones.registry import backbone_info, load_backbone
+from smope.config import RunConfig
+from smope.data import TaskStream, Transform, load_dataset
+from smope.engine import checkpoint, record
+from smope.engine.checkpoint import Progressed
+from smope.engine.loop import Loop
+from smope.engine.runtime import Runtime, SingleProcess
+from smope.errors import CheckpointError, ConfigError
+from smope.files import lock, read_json, sweep, write_json
+from smope.methods import Method, build
+from smope.progress import SILENT, Progress
+
+RECORD, CHECKPOINT = "record.json", "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a run computes with."""
+
+    stream: TaskStream
+    transform: Transform
+    vit: FrozenViT
+    method: Method
+
+
+def run(
+    config: RunConfig,
+    folder: Path | None = None,
+    *,
+    resume: bool = False,
+    progress: Progress = SILENT,
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Learn the whole stream and return its record, written to `folder` as `record.json`.
+
+    With `resume`, a run that was stopped goes on where it was; one that is finished is returned as it is.
+    """
+    if folder is None:
+        return _learn(config, None, progress, stop)
+    folder.mkdir(parents=True, exist_ok=True)
+    with lock(folder / ".lock"):
+        sweep(folder)
+        _check_folder(config, folder, resume)
+        if (folder / RECORD).exists():
+            finished: dict[str, Any] = read_json(folder / RECORD)
+            return finished
+        write_json(folder / "config.json", config.model_dump(mode="json"))
+        return _learn(config, folder, progress, stop)
+
+
+def prepare(config: RunConfig, runtime: Runtime, progress: Progress = SILENT) -> Prepared:
+    """Load data, backbone and an untaught method; whatever does not fit together is refused here."""
+    data = config.data
+    tuning = data.split == "tuning"
+    dataset = load_dataset(data.name, root=Path(data.root) if data.root else None, seed=config.seed, tuning=tuning, progress=progress)
+    validation = "none" if not tuning else "own" if dataset.validation is not None else "share"
+    stream = TaskStream.build(
+        dataset,
+        tasks=data.tasks if data.tasks or data.sizes else 1,
+        sizes=data.sizes,
+        order=data.order,
+        seed=config.seed,
+        validation=validation,
+        validation_share=data.validation_share,
+    )
+    for skipped in dataset.skipped:
+        progress.say(f"skipped {skipped.id}: {skipped.reason}")
+    for note in stream.notes:
+        progress.say(note)
+    _check_measurable(stream, tuning)
+    info = backbone_info(config.backbone.name)
+    file = Path(config.backbone.file) if config.backbone.file else None
+    vit = load_backbone(config.backbone.name, file=file, image_size=config.backbone.image_size, progress=progress)
+    normalisation = info.normalisation if data.normalisation == "backbone" else data.normalisation
+    transform = Transform(config.backbone.image_size, data.augmentation, data.evaluation, normalisation)
+    return Prepared(stream, transform, vit.to(runtime.device), build(config, vit.shape))
+
+
+def trainable_parameters(method: Method) -> int:
+    """How many numbers learn, head included."""
+    return sum(parameter.numel() for parameter in method.parameters())
+
+
+def _learn(config: RunConfig, folder: Path | None, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
+    runtime = SingleProcess(config.device, config.threads)
+    ready = prepare(config, runtime, progress)
+    state = Progressed()
+    loop = Loop(config, ready.stream, ready.transform, ready.vit, ready.method, runtime, state, folder, progress, stop)
+    if folder is not None and (folder / CHECKPOINT).exists():
+        loop.state, _, method_tensors, optimizer_tensors = checkpoint.load(folder / CHECKPOINT)
+        loop.resume(method_tensors, optimizer_tensors)
+        progress.say(f"resuming in task {loop.position.task + 1} of {len(ready.stream)}")
+    loop.run()
+    result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method))
+    if folder is not None:
+        write_json(folder / "history.json", loop.state.history)
+        write_json(folder / RECORD, result)
+    return result
+
+
+def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
+    """A folder holds one run: another config never writes over it, and an old run is never continued by accident."""
+    started = (folder / CHECKPOINT).exists() or (folder / RECORD).exists()
+    if not started:
+        return
+    if not resume:
+        raise CheckpointError(f"{folder} already holds a run.", "Continue it with --resume, or choose another --out.")
+    before: dict[str, Any] = read_json(folder / "config.json")
+    now = config.model_dump(mode="json")
+    free = ("device", "checkpoint_minutes")
+    changed = sorted(key for key in now if key not in free and before.get(key) != now[key])
+    if changed:
+        raise CheckpointError(
+            f"{folder} was started with other settings: {', '.join(changed)} differ.",
+            "Resume without overrides, or choose another --out.",
+        )
+
+
+def _check_measurable(stream: TaskStream, tuning: bool) -> None:
+    for task in stream:
+        held_out = task.validation if tuning else task.test
+        if not held_out:
+            kind = "validation" if tuning else "test"
+            raise ConfigError(
+                f"Task {task.index + 1} ({', '.join(task.classes[:3])}...) has no {kind} images.",
+                f"Give its classes {kind} images, or put them in a task with others.",
+            )

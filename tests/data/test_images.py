@@ -1,0 +1,289 @@
+"""Whatever a picture file is, `decode` gives upright RGB bytes or an error that names it; sets share, cut and hash."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import threading
+import zlib
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from smope.data import ImageRef, ImageSet, check_readable, decode
+from smope.data import images as images_module
+from smope.errors import ConfigError, DataError
+from smope.progress import Bar, Silent
+
+
+def gradient(height: int = 4, width: int = 6) -> np.ndarray:
+    return np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
+
+
+class TestDecode:
+    @pytest.mark.parametrize("ending", ["png", "bmp", "tiff", "webp"])
+    def test_lossless_formats_keep_every_byte(self, tmp_path: Path, ending: str) -> None:
+        path = tmp_path / f"a.{ending}"
+        Image.fromarray(gradient()).save(path, **({"lossless": True} if ending == "webp" else {}))
+        assert np.array_equal(decode(path), gradient())
+
+    def test_grey_becomes_three_equal_channels(self, tmp_path: Path) -> None:
+        grey_HW = np.array([[0, 100], [200, 255]], dtype=np.uint8)
+        Image.fromarray(grey_HW).save(tmp_path / "g.png")
+        assert np.array_equal(decode(tmp_path / "g.png"), np.stack([grey_HW] * 3, axis=-1))
+
+    def test_sixteen_bit_grey_is_scaled_not_cut_off(self, tmp_path: Path) -> None:
+        grey_HW = np.array([[0, 128, 129], [257 * 100, 257 * 255 - 1, 65535]], dtype=np.uint16)
+        Image.fromarray(grey_HW).save(tmp_path / "g.png")
+        assert decode(tmp_path / "g.png")[..., 0].tolist() == [[0, 0, 1], [100, 255, 255]]
+
+    def test_big_endian_sixteen_bit_tiff(self, tmp_path: Path) -> None:
+        grey_HW = np.array([[0, 257 * 7]], dtype=np.uint16)
+        Image.frombytes("I;16B", (2, 1), grey_HW.astype(">u2").tobytes()).save(tmp_path / "g.tif")
+        assert decode(tmp_path / "g.tif")[0, :, 0].tolist() == [0, 7]
+
+    @pytest.mark.parametrize(("mode", "value"), [("F", 0.5), ("I", 70_000)])
+    def test_pixels_without_an_agreed_white_are_refused(self, tmp_path: Path, mode: str, value: float) -> None:
+        Image.new(mode, (2, 2), value).save(tmp_path / "deep.tif")
+        with pytest.raises(DataError, match=r"deep\.tif.*no agreed white"):
+            decode(tmp_path / "deep.tif")
+
+    def test_cmyk_jpeg_becomes_rgb(self, tmp_path: Path) -> None:
+        Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(tmp_path / "red.jpg", quality=100)
+        red, green, blue = decode(tmp_path / "red.jpg")[8, 8]
+        assert red > 240 and green < 15 and blue < 15
+
+    def test_alpha_is_laid_on_white(self, tmp_path: Path) -> None:
+        rgba_HW4 = np.array([[[255, 0, 0, 255], [0, 0, 0, 0], [0, 0, 0, 51]]], dtype=np.uint8)
+        Image.fromarray(rgba_HW4).save(tmp_path / "a.png")
+        assert decode(tmp_path / "a.png").tolist() == [[[255, 0, 0], [255, 255, 255], [204, 204, 204]]]
+
+    def test_palette_with_a_transparent_colour(self, tmp_path: Path) -> None:
+        image = Image.new("P", (2, 1))
+        image.putpalette([10, 20, 30, 40, 50, 60])
+        image.putpixel((1, 0), 1)
+        image.save(tmp_path / "p.png", transparency=0)
+        assert decode(tmp_path / "p.png").tolist() == [[[255, 255, 255], [40, 50, 60]]]
+
+    def test_grey_with_alpha_and_one_bit(self, tmp_path: Path) -> None:
+        Image.new("LA", (1, 1), (0, 0)).save(tmp_path / "la.png")
+        Image.new("1", (1, 1), 1).save(tmp_path / "bit.png")
+        assert decode(tmp_path / "la.png").tolist() == [[[255, 255, 255]]]
+        assert decode(tmp_path / "bit.png").tolist() == [[[255, 255, 255]]]
+
+    # Where the marked corner (top left of the stored picture) belongs in the upright one, from the EXIF standard's own table:
+    # row 0 / column 0 of the file is which side of the scene.
+    @pytest.mark.parametrize(
+        ("orientation", "shape", "corner"),
+        [
+            (1, (4, 6), (0, 0)),
+            (2, (4, 6), (0, 5)),
+            (3, (4, 6), (3, 5)),
+            (4, (4, 6), (3, 0)),
+            (5, (6, 4), (0, 0)),
+            (6, (6, 4), (0, 3)),
+            (7, (6, 4), (5, 3)),
+            (8, (6, 4), (5, 0)),
+        ],
+    )
+    @pytest.mark.parametrize("ending", ["png", "tif"])
+    def test_exif_orientation_is_applied_once(
+        self, tmp_path: Path, orientation: int, shape: tuple[int, int], corner: tuple[int, int], ending: str
+    ) -> None:
+        stored_HW3 = np.zeros((4, 6, 3), dtype=np.uint8)
+        stored_HW3[0, 0] = 255
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.fromarray(stored_HW3).save(tmp_path / f"o.{ending}", exif=exif)
+        upright = decode(tmp_path / f"o.{ending}")
+        assert upright.shape[:2] == shape
+        assert np.argwhere(upright[..., 0] == 255).tolist() == [list(corner)]
+
+    def test_the_first_frame_of_an_animation_is_the_picture(self, tmp_path: Path) -> None:
+        frames = [Image.new("RGB", (3, 3), colour) for colour in ("red", "blue")]
+        frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+        assert decode(tmp_path / "a.gif")[0, 0].tolist() == [255, 0, 0]
+
+    def test_a_picture_over_the_limit_is_refused_and_named(self, draw) -> None:
+        path = draw("wide.png", size=(10, 10))
+        assert decode(path, pixel_limit=100).shape == (10, 10, 3)
+        with pytest.raises(DataError, match=r"wide\.png.*10 x 10.*limit is 99"):
+            decode(path, pixel_limit=99)
+
+    def test_a_bomb_is_refused_before_its_pixels_are_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("pixels were read"))
+        (tmp_path / "bomb.png").write_bytes(png_header(9000, 9000))
+        with pytest.raises(DataError, match=r"bomb\.png.*9000 x 9000"):
+            decode(tmp_path / "bomb.png")
+
+    def test_a_bomb_that_pillow_itself_refuses_is_named_too(self, tmp_path: Path) -> None:
+        (tmp_path / "bomb.png").write_bytes(png_header(60000, 60000))
+        with pytest.raises(DataError, match=r"bomb\.png"):
+            decode(tmp_path / "bomb.png")
+
+    def test_other_formats_are_not_handed_to_their_parsers(self, tmp_path: Path) -> None:
+        Image.new("RGB", (2, 2)).save(tmp_path / "script.eps")
+        with pytest.raises(DataError, match=r"script\.eps.*none of JPEG"):
+            decode(tmp_path / "script.eps")
+
+    def test_a_missing_file_is_named_with_the_systems_reason(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"gone\.png.*No such file"):
+            decode(tmp_path / "gone.png")
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that promises width x height pixels and holds none."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(b"IDAT", b"")
+
+
+class TestCheckReadable:
+    def refs(self, draw, tmp_path: Path) -> list[ImageRef]:
+        whole = io.BytesIO()
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(whole, "jpeg")
+        (tmp_path / "cut.jpg").write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
+        (tmp_path / "empty.png").write_bytes(b"")
+        (tmp_path / "words.png").write_text("not a picture")
+        paths = [draw("a.png"), tmp_path / "cut.jpg", tmp_path / "empty.png", draw("b.png"), tmp_path / "words.png"]
+        return [ImageRef(path.name, "thing", path) for path in paths]
+
+    @pytest.mark.parametrize("threads", [1, 4])
+    def test_unreadable_pictures_are_named_and_the_rest_keep_their_order(self, draw, tmp_path: Path, threads: int) -> None:
+        good, skipped = check_readable(self.refs(draw, tmp_path), threads=threads)
+        assert [ref.id for ref in good] == ["a.png", "b.png"]
+        assert [entry.id for entry in skipped] == ["cut.jpg", "empty.png", "words.png"]
+        assert "truncated" in skipped[0].reason and "none of JPEG" in skipped[2].reason
+
+    def test_progress_counts_every_picture(self, draw, tmp_path: Path) -> None:
+        seen = []
+
+        class Counting(Silent):
+            def bar(self, label: str, total: float | None, unit: str = "") -> AbstractContextManager[Bar]:
+                bar = Mock(spec=Bar)
+                seen.append((total, bar.advance))
+                return nullcontext(bar)
+
+        check_readable(self.refs(draw, tmp_path), Counting())
+        [(total, advance)] = seen
+        assert total == advance.call_count == 5
+
+
+class TestImageSet:
+    def test_names_labels_and_pixels_stay_together(self, draw_set) -> None:
+        images = draw_set({"cat": 2, "dog": 1})
+        assert len(images) == 3
+        assert images.ids == ("cat/0", "cat/1", "dog/0")
+        assert images.labels == ("cat", "cat", "dog")
+        assert all(np.array_equal(images.array(index), decode(ref.path)) for index, ref in enumerate(images.refs))
+
+    def test_two_pictures_of_one_id_are_refused(self, draw) -> None:
+        path = draw("a.png")
+        with pytest.raises(DataError, match="'same'"):
+            ImageSet([ImageRef("same", "a", path), ImageRef("same", "b", path)])
+
+    def test_a_picture_is_decoded_once_for_a_set_and_its_parts(self, draw_set, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls = []
+        monkeypatch.setattr(images_module, "decode", lambda path: calls.append(path) or decode(path))
+        images = draw_set({"cat": 3, "dog": 3})
+        for part in (images, images.of_classes(["dog"]), *images.split(0.5, seed=0)):
+            for index in range(len(part)):
+                part.array(index)
+        assert len(calls) == len(set(calls)) == 6
+
+    def test_the_store_keeps_to_its_budget_and_still_serves_all(self, draw_set) -> None:
+        one = 8 * 6 * 3
+        images = draw_set({"cat": 10}, cache_bytes=3 * one + 1)
+        for _ in range(3):
+            for index, ref in enumerate(images.refs):
+                assert np.array_equal(images.array(index), decode(ref.path))
+                assert images._store.bytes <= 3 * one + 1
+        assert images._store.bytes == 3 * one
+
+    def test_a_picture_larger_than_the_store_is_served_and_not_kept(self, draw_set) -> None:
+        images = draw_set({"cat": 1}, cache_bytes=10)
+        assert images.array(0).shape == (6, 8, 3)
+        assert images._store.bytes == 0
+
+    def test_many_threads_leave_the_books_in_order(self, draw_set) -> None:
+        one = 8 * 6 * 3
+        images = draw_set({"cat": 20}, cache_bytes=5 * one)
+        threads = [threading.Thread(target=lambda: [images.array(index % 20) for index in range(200)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kept = images._store._pixels
+        assert images._store.bytes == sum(pixels.nbytes for pixels in kept.values()) <= 5 * one
+        assert sorted(images._store._paths) == sorted(kept)
+
+    def test_kept_pixels_cannot_be_written_to(self, draw_set) -> None:
+        with pytest.raises(ValueError):
+            draw_set({"cat": 1}).array(0)[:] = 0
+
+    def test_a_set_sent_to_another_process_leaves_its_pixels_behind(self, draw_set) -> None:
+        images = draw_set({"cat": 2})
+        before = len(pickle.dumps(images))
+        images.array(0), images.array(1)
+        copy = pickle.loads(pickle.dumps(images))
+        assert len(pickle.dumps(images)) == before
+        assert copy.refs == images.refs and np.array_equal(copy.array(1), images.array(1))
+
+    def test_of_classes_keeps_the_sets_order(self, draw_set) -> None:
+        images = draw_set({"ant": 1, "bee": 2, "cat": 1})
+        assert images.of_classes(["cat", "ant"]).ids == ("ant/0", "cat/0")
+        assert len(images.of_classes(["dog"])) == 0
+
+
+class TestSplit:
+    def test_a_share_of_every_class_is_held_back(self, draw_set) -> None:
+        images = draw_set({"cat": 10, "dog": 5, "eel": 3, "fox": 1})
+        rest, held = images.split(0.2, seed=0)
+        assert {name: held.labels.count(name) for name in ("cat", "dog", "eel", "fox")} == {"cat": 2, "dog": 1, "eel": 1, "fox": 0}
+        assert set(rest.ids) | set(held.ids) == set(images.ids) and not set(rest.ids) & set(held.ids)
+        assert list(rest.ids) == [id for id in images.ids if id in set(rest.ids)]
+
+    def test_the_last_picture_of_a_class_is_never_taken(self, draw_set) -> None:
+        rest, _ = draw_set({"cat": 1, "dog": 2, "eel": 4}).split(0.99, seed=3)
+        assert sorted(rest.labels) == ["cat", "dog", "eel"]
+
+    def test_neither_the_order_of_files_nor_other_classes_matter(self, draw_set) -> None:
+        images = draw_set({"cat": 9, "dog": 9})
+        backwards = images.subset(reversed(range(len(images))))
+        held = set(images.split(0.4, seed=5)[1].of_classes(["cat"]).ids)
+        assert held == set(backwards.of_classes(["cat"]).split(0.4, seed=5)[1].ids)
+
+    def test_another_seed_draws_others(self, draw_set) -> None:
+        images = draw_set({"cat": 12})
+        assert len({images.split(0.5, seed)[1].ids for seed in range(5)}) > 1
+
+    @pytest.mark.parametrize("share", [-0.1, 1.0, 2])
+    def test_impossible_shares_are_refused(self, draw_set, share: float) -> None:
+        with pytest.raises(ConfigError, match="share"):
+            draw_set({"cat": 2}).split(share, seed=0)
+
+
+class TestFingerprint:
+    def test_equal_for_equal_pictures_wherever_they_lie(self, draw, draw_set) -> None:
+        here = draw_set({"cat": 2})
+        moved = [ImageRef(ref.id, ref.label, draw(f"elsewhere/{number}.png", seed=number)) for number, ref in enumerate(here.refs)]
+        assert ImageSet(moved).fingerprint == here.fingerprint
+
+    def test_changes_with_a_byte_a_label_an_id_or_the_order(self, draw) -> None:
+        first, other = draw("a.png", seed=0), draw("b.png", seed=1)
+        sets = [
+            ImageSet([ImageRef("a", "cat", first), ImageRef("b", "cat", other)]),
+            ImageSet([ImageRef("b", "cat", other), ImageRef("a", "cat", first)]),
+            ImageSet([ImageRef("a", "cat", other), ImageRef("b", "cat", first)]),
+            ImageSet([ImageRef("a", "cat", first), ImageRef("b", "dog", other)]),
+            ImageSet([ImageRef("a", "cat", first), ImageRef("c", "cat", other)]),
+            ImageSet([ImageRef("a", "cat", first)]),
+        ]
+        assert len({images.fingerprint for images in sets}) == len(sets)

@@ -1,0 +1,207 @@
+"""Whole or absent, whatever happens in between: killed writers, two writers, full disks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from smope import files
+
+SRC = Path(files.__file__).parents[1]
+
+
+def run_python(script: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment)
+
+
+def wait_for(path: Path, seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.01)
+
+
+def hidden(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_cache_dir_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SMOPE_CACHE", str(tmp_path / "here"))
+    assert files.cache_dir() == tmp_path / "here"
+    assert not files.cache_dir().exists()
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="XDG is for the others")
+def test_cache_dir_follows_xdg_and_ignores_a_relative_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SMOPE_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert files.cache_dir() == tmp_path / "xdg" / "smope"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert files.cache_dir() == tmp_path / ".cache" / "smope"
+
+
+def test_sha256_is_the_published_test_vector(tmp_path: Path) -> None:
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert files.sha256(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_atomic_write_replaces_only_when_the_block_ends_well(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    with files.atomic_write(path) as temporary:
+        temporary.write_text("old")
+        assert not path.exists()
+    with pytest.raises(KeyboardInterrupt), files.atomic_write(path) as temporary:
+        temporary.write_text("half of the n")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert hidden(path.parent) == []
+
+
+def test_atomic_write_gives_the_permissions_an_ordinary_file_gets(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").write_text("")
+    with files.atomic_write(tmp_path / "ours") as temporary:
+        temporary.write_text("")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ordinary", "ours")]
+    assert modes[0] == modes[1]
+
+
+def test_a_killed_writer_leaves_the_old_file_and_a_temporary_that_the_next_sweep_removes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    script = """
+import os, signal, sys, pathlib
+from smope import files
+with files.atomic_write(pathlib.Path(sys.argv[1])) as temporary:
+    temporary.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert run_python(script, path).wait() == -signal.SIGKILL
+    (left,) = hidden(tmp_path)
+    assert path.read_text() == "old"
+    assert files.sweep(tmp_path) == [left]
+    assert hidden(tmp_path) == []
+    assert path.read_text() == "old"
+
+
+def test_sweep_spares_the_living_the_strangers_and_what_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore.tmp").write_text("a user's own")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f".file.0123abcd-{dead.pid}-00000000.tmp").write_text("another machine's: its process ids mean nothing here")
+    with files.atomic_write(tmp_path / "file") as temporary:
+        temporary.write_text("a living process's")
+        assert files.sweep(tmp_path) == []
+        assert temporary.exists()
+
+
+def test_sweep_removes_anyones_temporary_after_a_day(tmp_path: Path) -> None:
+    old = tmp_path / f".file.0123abcd-{os.getpid()}-00000000.tmp"
+    old.mkdir()
+    (old / "inside").write_text("")
+    os.utime(old, (time.time() - 25 * 3600,) * 2)
+    assert files.sweep(tmp_path) == [old]
+    assert not old.exists()
+
+
+def test_sweep_of_a_folder_that_is_not_there_does_nothing(tmp_path: Path) -> None:
+    assert files.sweep(tmp_path / "none") == []
+
+
+def test_temporaries_of_two_machines_never_have_one_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = files._host()
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    assert files._host() != here
+
+
+def test_atomic_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    final = tmp_path / "set"
+    with pytest.raises(RuntimeError), files.atomic_directory(final) as folder:
+        (folder / "one").write_text("1")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    with files.atomic_directory(final) as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "one").write_text("1")
+        assert not final.exists()
+    assert (final / "sub" / "one").read_text() == "1"
+    assert hidden(tmp_path) == []
+
+
+def test_atomic_directory_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    with pytest.raises(FileExistsError), files.atomic_directory(tmp_path / "set"):
+        pass
+
+
+def test_json_is_the_same_bytes_for_the_same_value(tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    files.write_json(path, {"b": [1, 2.5], "a": "é"})
+    first = path.read_bytes()
+    files.write_json(path, {"a": "é", "b": [1, 2.5]})
+    assert path.read_bytes() == first
+    assert first.endswith(b"}\n") and "é".encode() in first
+    assert files.read_json(path) == {"a": "é", "b": [1, 2.5]}
+
+
+def test_nan_is_refused_and_the_old_json_stays(tmp_path: Path) -> None:
+    path = tmp_path / "value.json"
+    files.write_json(path, {"accuracy": 1.0})
+    with pytest.raises(ValueError):
+        files.write_json(path, {"accuracy": float("nan")})
+    assert files.read_json(path) == {"accuracy": 1.0}
+
+
+HOLDER = """
+import sys, time, pathlib
+from smope import files
+with files.lock(pathlib.Path(sys.argv[1])):
+    pathlib.Path(sys.argv[2]).write_text("")
+    time.sleep(30)
+"""
+
+
+def test_a_lock_is_let_go_by_the_death_of_its_owner(tmp_path: Path) -> None:
+    owner = run_python(HOLDER, tmp_path / "lock", tmp_path / "held")
+    wait_for(tmp_path / "held")
+    waited: list[str] = []
+
+    def kill_the_owner() -> None:
+        waited.append("once")
+        owner.kill()
+
+    with files.lock(tmp_path / "lock", kill_the_owner):
+        assert waited == ["once"]
+    assert owner.wait() == -signal.SIGKILL
+
+
+def test_a_free_lock_makes_nobody_wait(tmp_path: Path) -> None:
+    for _ in range(2):
+        with files.lock(tmp_path / "lock", lambda: pytest.fail("nobody held it")):
+            pass
+
+
+def test_two_processes_under_a_lock_lose_no_update(tmp_path: Path) -> None:
+    script = """
+import sys, time, pathlib
+from smope import files
+folder = pathlib.Path(sys.argv[1])
+for _ in range(8):
+    with files.lock(folder / "lock"):
+        count = int((folder / "count").read_text())
+        time.sleep(0.005)
+        (folder / "count").write_text(str(count + 1))
+"""
+    (tmp_path / "count").write_text("0")
+    both = [run_python(script, tmp_path), run_python(script, tmp_path)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert (tmp_path / "count").read_text() == "16"
