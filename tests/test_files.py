@@ -67,6 +67,16 @@ def test_atomic_write_replaces_only_when_the_block_ends_well(tmp_path: Path) -> 
     assert hidden(path.parent) == []
 
 
+def test_who_has_the_old_file_open_goes_on_reading_it_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with open(path) as reader:
+        with files.atomic_write(path) as temporary:
+            temporary.write_text("new and longer")
+        assert reader.read() == "old"
+    assert path.read_text() == "new and longer"
+
+
 def test_atomic_write_gives_the_permissions_an_ordinary_file_gets(tmp_path: Path) -> None:
     (tmp_path / "ordinary").write_text("")
     with files.atomic_write(tmp_path / "ours") as temporary:

@@ -16,5 +16,6 @@ def derive(seed: int, *address: Address) -> int:
     >>> derive(0, "head", 3) == derive(0, "head", 3) != derive(0, "head", 4)
     True
     """
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in (seed, *address))
+    # each part carries its length, so that no two addresses read the same
+    text = "".join(f"{type(part).__name__}:{len(str(part))}:{part};" for part in (seed, *address))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from smope.errors import ConfigError, nearest
 
@@ -87,10 +87,16 @@ class TrainConfig(Section):
 class TapConfig(Section):
     """Task-adaptive prediction: retrain the head on features drawn from a Gaussian of every class seen."""
 
-    kind: Literal["off", "diagonal", "full", "pooled"] = Field("diagonal", description="which covariance the draws have")
+    kind: Literal["off", "diagonal", "full", "pooled", "shared"] = Field(
+        "diagonal", description="covariance of the draws: per dimension; whole; half the class's and half the mean one; one for all classes"
+    )
+    spread: float = Field(1.0, gt=0, description="factor on the deviation of every draw; above 1 it covers styles not yet seen (ours)")
     pooled_share: float = Field(0.5, ge=0, le=1, description="weight of the mean deviation of all classes in a pooled draw")
     epochs: int = Field(50, gt=0)
-    steps: int | None = Field(None, gt=0, description="steps per epoch; when empty as many as there are old classes (released code)")
+    steps: PositiveInt | Literal["old", "all"] = Field(
+        "old",
+        description="steps per epoch; as many as there are old classes (released code), or as there are classes, which uses every draw",
+    )
     per_class: int | None = Field(None, gt=0, description="draws per class, each step (balanced) or each epoch; excludes `ratio`")
     ratio: float | None = Field(None, gt=0, description="draws per class and epoch in units of the training batch (released code)")
     balanced: bool = Field(False, description="every step holds the same number of draws of every class")
@@ -173,3 +179,15 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as dotted keys.
+
+    >>> flatten({"train": {"lr": 0.1}, "seed": 0})
+    {'train.lr': 0.1, 'seed': 0}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat

@@ -8,11 +8,14 @@ Axes: B images, C classes (head rows), D feature dimensions, S draws per class, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from smope.config import TapConfig
 
 
 class Growing(nn.Module):
@@ -69,6 +72,13 @@ class Head(Growing):
         return F.cross_entropy(logits_BK, position_C[rows_B])
 
     @torch.no_grad()
+    def retire(self, rows: Tensor) -> None:
+        """Take classes out: their rows stay, empty and never predicted."""
+        self.live_C[rows] = False
+        self.weight[rows] = 0
+        self.bias[rows] = 0
+
+    @torch.no_grad()
     def set_from_mean(self, row: int, mean_D: Tensor) -> None:
         """A row for a class learned alone, where cross-entropy has no gradient: its mean at the other rows' mean norm."""
         others = self.live_C.clone()
@@ -81,25 +91,29 @@ class Head(Growing):
 
 
 class ClassStatistics(Growing):
-    """Count, mean and spread of each class's features.
+    """Count, mean and spread of each class's features, and draws from them. `kind` says which covariance a draw has.
 
-    `diagonal` keeps the sum of squared deviations per dimension. `full` keeps a factor F_c with F_c' F_c = the scatter matrix: the
-    centred features themselves while they are fewer than D, never a D x D matrix per class unless the data fills it.
+    All kinds keep the sum of squared deviations per dimension. `full` also keeps a factor F_c per class with F_c' F_c = its scatter
+    matrix: the centred features themselves while they are fewer than D, never a D x D matrix unless the data fills it. `shared`
+    keeps one such factor for all classes together: what moves a picture within its class (style, light, pose) moves the pictures of
+    every class alike, and a handful of pictures of one class cannot show it. It is ours; its size never grows past D x D.
     """
 
-    def __init__(self, dim: int, full: bool) -> None:
+    def __init__(self, dim: int, tap: TapConfig) -> None:
         super().__init__()
-        self.full = full
+        self.tap = tap
         self.count_C: Tensor
         self.mean_CD: Tensor
         self.scatter_CD: Tensor
         self.factor_RD: Tensor
         self.owner_R: Tensor
+        self.factored: Tensor  # how many images the factors hold, those of retired classes included
         self.register_buffer("count_C", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("mean_CD", torch.zeros(0, dim, dtype=torch.float64))
         self.register_buffer("scatter_CD", torch.zeros(0, dim, dtype=torch.float64))
         self.register_buffer("factor_RD", torch.zeros(0, dim, dtype=torch.float64))
         self.register_buffer("owner_R", torch.zeros(0, dtype=torch.int64))
+        self.register_buffer("factored", torch.zeros((), dtype=torch.int64))
 
     def grow(self, count: int) -> None:
         """Make room for `count` more classes."""
@@ -113,6 +127,14 @@ class ClassStatistics(Growing):
         for row in rows_B.unique().tolist():
             self._merge(row, feature_BD[rows_B == row].to(self.mean_CD))
 
+    def retire(self, rows: Tensor) -> None:
+        """Forget classes: nothing is drawn of them again. What they taught the shared factor stays in it."""
+        for tensor in (self.count_C, self.mean_CD, self.scatter_CD):
+            tensor[rows] = 0
+        if self.tap.kind == "full":
+            stay = ~torch.isin(self.owner_R, rows)
+            self.factor_RD, self.owner_R = self.factor_RD[stay], self.owner_R[stay]
+
     def variance_CD(self) -> Tensor:
         """Variance per dimension, divided by n."""
         return self.scatter_CD / self.count_C.clamp_min(1).unsqueeze(1)
@@ -122,25 +144,24 @@ class ClassStatistics(Growing):
         """The rows that have statistics."""
         return self.count_C.nonzero().squeeze(1)
 
-    def draw(self, per_class: int, generator: torch.Generator, *, kind: str, pooled_share: float, jitter: float) -> tuple[Tensor, Tensor]:
+    def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """`per_class` draws of every known class: features (C*S, D) in float32 and their rows, class by class."""
         rows = self.known
-        noise = torch.randn(len(rows), per_class, self.mean_CD.shape[1], generator=generator).to(self.mean_CD.device)
-        if kind == "full":
-            spread_CSD = self._factored(rows, per_class, generator) + noise * jitter**0.5
+        noise_CSD = torch.randn(len(rows), per_class, self.mean_CD.shape[1], generator=generator).to(self.mean_CD.device)
+        if self.tap.kind in ("full", "shared"):
+            deviation_CSD = self._factored(rows, per_class, generator) + noise_CSD * math.sqrt(self.tap.jitter)
         else:
-            deviation_CD = self.deviation_CD(kind, pooled_share, jitter)[rows]
-            spread_CSD = noise * deviation_CD.float().unsqueeze(1)
-        features_CSD = self.mean_CD[rows].float().unsqueeze(1) + spread_CSD
+            deviation_CSD = noise_CSD * self.deviation_CD()[rows].float().unsqueeze(1)
+        features_CSD = self.mean_CD[rows].float().unsqueeze(1) + self.tap.spread * deviation_CSD
         return features_CSD.flatten(0, 1), rows.repeat_interleave(per_class)
 
-    def deviation_CD(self, kind: str, pooled_share: float = 0.5, jitter: float = 0.0) -> Tensor:
-        """Standard deviation of a diagonal or pooled draw: sqrt((1-a) s_c^2 + a (mean over classes of s_c)^2 + jitter)."""
+    def deviation_CD(self) -> Tensor:
+        """Standard deviation of a diagonal draw, sqrt(s_c^2 + jitter); `pooled` mixes (mean over classes of s_c)^2 into s_c^2."""
         variance_CD = self.variance_CD()
-        if kind == "pooled":
+        if self.tap.kind == "pooled":
             common_D = variance_CD[self.known].sqrt().mean(0)
-            variance_CD = (1 - pooled_share) * variance_CD + pooled_share * common_D.square()
-        return (variance_CD + jitter).sqrt()
+            variance_CD = (1 - self.tap.pooled_share) * variance_CD + self.tap.pooled_share * common_D.square()
+        return (variance_CD + self.tap.jitter).sqrt()
 
     def _merge(self, row: int, features_nD: Tensor) -> None:
         n_old, n_new = int(self.count_C[row]), len(features_nD)
@@ -148,25 +169,31 @@ class ClassStatistics(Growing):
         centred_nD = features_nD - mean_D
         shift_D = mean_D - self.mean_CD[row]
         # the pairwise update: moving the two means together adds one more deviation of this size
-        bridge_D = shift_D * (n_old * n_new / (n_old + n_new)) ** 0.5
+        bridge_D = shift_D * math.sqrt(n_old * n_new / (n_old + n_new))
         self.scatter_CD[row] += centred_nD.square().sum(0) + bridge_D.square()
         self.mean_CD[row] += shift_D * (n_new / (n_old + n_new))
         self.count_C[row] += n_new
-        if self.full:
-            self._extend_factor(row, torch.cat([centred_nD, bridge_D.unsqueeze(0)]) if n_old else centred_nD)
+        if self.tap.kind in ("full", "shared"):
+            owner = row if self.tap.kind == "full" else 0
+            self._extend_factor(owner, torch.cat([centred_nD, bridge_D.unsqueeze(0)]) if n_old else centred_nD)
+            self.factored += n_new
 
-    def _extend_factor(self, row: int, more_nD: Tensor) -> None:
-        mine = self.owner_R == row
+    def _extend_factor(self, owner: int, more_nD: Tensor) -> None:
+        mine = self.owner_R == owner
         factor_nD = torch.cat([self.factor_RD[mine], more_nD])
         if len(factor_nD) > factor_nD.shape[1]:
             factor_nD = torch.linalg.qr(factor_nD, mode="r").R
         self.factor_RD = torch.cat([self.factor_RD[~mine], factor_nD])
-        self.owner_R = torch.cat([self.owner_R[~mine], self.owner_R.new_full((len(factor_nD),), row)])
+        self.owner_R = torch.cat([self.owner_R[~mine], self.owner_R.new_full((len(factor_nD),), owner)])
 
     def _factored(self, rows: Tensor, per_class: int, generator: torch.Generator) -> Tensor:
+        """Draws with covariance F'F/n, C,S,D: random combinations of a factor's rows."""
+        if self.tap.kind == "shared":
+            factor_nD = self.factor_RD.float() / math.sqrt(max(1, int(self.factored)))
+            return torch.randn(len(rows), per_class, len(factor_nD), generator=generator).to(factor_nD) @ factor_nD
         draws = []
         for row in rows.tolist():
-            factor_nD = self.factor_RD[self.owner_R == row].float() / float(self.count_C[row]) ** 0.5
+            factor_nD = self.factor_RD[self.owner_R == row].float() / math.sqrt(int(self.count_C[row]))
             weights_Sn = torch.randn(per_class, len(factor_nD), generator=generator).to(factor_nD)
             draws.append(weights_Sn @ factor_nD)
         return torch.stack(draws)

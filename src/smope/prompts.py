@@ -5,12 +5,13 @@ Axes: B images, H heads, N tokens, P prompt experts (prefix entries), D dimensio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from smope.backbones import Block, Prompter
+from smope.errors import ConfigError
 
 
 def top_k(score: Tensor, k: int) -> Tensor:
@@ -19,8 +20,24 @@ def top_k(score: Tensor, k: int) -> Tensor:
     >>> top_k(torch.tensor([1.0, 3.0, 3.0, 3.0]), 2).tolist()
     [False, True, True, False]
     """
-    best = score.argsort(dim=-1, descending=True, stable=True)[..., :k]
-    return torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True)
+    return torch.zeros_like(score, dtype=torch.bool).scatter_(-1, top_k_index(score, k), True)
+
+
+def top_k_index(score: Tensor, k: int) -> Tensor:
+    """Where the k largest entries along the last axis stand, best first; of equal ones the lower index comes first.
+
+    >>> top_k_index(torch.tensor([1.0, 2.0, 3.0, 3.0]), 3).tolist()
+    [2, 3, 1]
+    """
+    return score.argsort(dim=-1, descending=True, stable=True)[..., :k]
+
+
+def check_blocks(key: str, blocks: Sequence[int], depth: int) -> None:
+    """Refuse prompted blocks that the backbone does not have, and one named twice; `key` is what the config calls them."""
+    if not set(blocks) <= set(range(depth)) or len(set(blocks)) < len(blocks):
+        raise ConfigError(
+            f"{key} is {list(blocks)}, but the backbone has blocks 0 to {depth - 1}.", "Name each prompted block once, counting from 0."
+        )
 
 
 class PrefixPrompter(Prompter):
@@ -45,3 +62,43 @@ class PrefixPrompter(Prompter):
         if not self._pre_projection:
             return key, value
         return block.project_prefix(key.squeeze(0), "key"), block.project_prefix(value.squeeze(0), "value")
+
+
+class GivenPrefix(Prompter):
+    """Prefixes that are known before the pass, one pair a block: keys and values B,P,C (an image's own) or P,C (shared).
+
+    They stand after the projections, or, with `pre_projection`, are sent through the block's own W_K and W_V.
+    """
+
+    def __init__(self, prefixes: Mapping[int, tuple[Tensor, Tensor]], pre_projection: bool = False) -> None:
+        self._prefixes = prefixes
+        self._pre_projection = pre_projection
+
+    def prompts(self, index: int) -> bool:
+        return index in self._prefixes
+
+    def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = self._prefixes[block.index]
+        if self._pre_projection:
+            key, value = _projected(block, key, "key"), _projected(block, value, "value")
+        else:
+            key, value = _heads(key, block.heads), _heads(value, block.heads)
+        return q_BHND @ key.transpose(-1, -2) * block.scale, value
+
+
+def halves(prompt: Tensor) -> tuple[Tensor, Tensor]:
+    """The field's "length" counts keys and values together: the first half of the rows are keys, the second values."""
+    rows = prompt.shape[-2] // 2
+    return prompt[..., :rows, :], prompt[..., rows:, :]
+
+
+def _heads(rows: Tensor, heads: int) -> Tensor:
+    """...,P,C to ...,H,P,D."""
+    split: Tensor = rows.unflatten(-1, (heads, -1)).transpose(-2, -3)
+    return split
+
+
+def _projected(block: Block, rows: Tensor, which: str) -> Tensor:
+    """...,P,C through the block's W_K or W_V to ...,H,P,D."""
+    projected: Tensor = block.project_prefix(rows.flatten(0, -2), which).unflatten(1, rows.shape[:-1]).movedim(0, -3)
+    return projected

@@ -61,7 +61,7 @@ def timm_spelling_of_dinov2(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def features(state: dict[str, Tensor], shape: VitShape, size: int) -> Tensor:
     vit = FrozenViT(shape, size)
     vit.load_state(state)
-    return vit(torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1)))
+    return vit.forward(torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1)))
 
 
 def with_timm_head() -> dict[str, object]:

@@ -19,25 +19,32 @@ EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
 _LAYOUT = "Put each class's pictures in a folder of its own, or such folders in 'train' and in 'test' side by side."
 
 
-def folder(root: Path | str, *, seed: int, test_share: float = 0.2, progress: Progress = SILENT) -> Dataset:
-    """The pictures below `root`. Without a `test` folder, `test_share` of each class becomes the test set, drawn by `seed`."""
+def folder(root: Path | str, *, seed: int, test_share: float = 0.2, tuning: bool = False, progress: Progress = SILENT) -> Dataset:
+    """The pictures below `root`. Without a `test` folder, `test_share` of each class becomes the test set, drawn by `seed`.
+
+    The split is made by name, before any picture is opened; with `tuning` those of the test set never are.
+    """
     root = Path(root)
     if not root.is_dir():
         raise DataError(f"There is no folder '{root}'.", "Check the path.")
     has_split = (root / "train").is_dir() and (root / "test").is_dir()
     tops = [root / "train", root / "test"] if has_split else [root]
     classes, refs, skipped = _scan(root, tops)
-    good, unreadable = check_readable(refs, progress)
-    _check_complete(root, tops[0], classes, good, [*skipped, *unreadable])
-    images = ImageSet(good)
+    found = ImageSet(refs)
     if has_split:
-        train = images.subset(index for index, id in enumerate(images.ids) if id.startswith("train/"))
-        test = images.subset(index for index, id in enumerate(images.ids) if id.startswith("test/"))
+        in_test = [id.startswith("test/") for id in found.ids]
+        train = found.subset(index for index, held in enumerate(in_test) if not held)
+        test = found.subset(index for index, held in enumerate(in_test) if held)
         notes: tuple[str, ...] = ()
     else:
-        train, test = images.split(test_share, seed)
+        train, test = found.split(test_share, seed)
         notes = (f"Test pictures are {test_share:.0%} of each class, drawn with seed {seed}.",)
-    return Dataset(root.resolve().name, classes, train, test, skipped=(*skipped, *unreadable), licence="your own pictures", notes=notes)
+    good, unreadable = check_readable([*train.refs, *([] if tuning else test.refs)], progress)
+    readable = {ref.id for ref in good}
+    train, test = (part.subset(index for index, id in enumerate(part.ids) if id in readable) for part in (train, test))
+    _check_complete(root, tops[0], classes, list(train.refs), [*skipped, *unreadable])
+    dataset = Dataset(root.resolve().name, classes, train, test, skipped=(*skipped, *unreadable), licence="your own pictures", notes=notes)
+    return dataset.without_test() if tuning else dataset
 
 
 def _scan(root: Path, tops: list[Path]) -> tuple[tuple[str, ...], list[ImageRef], list[Skipped]]:

@@ -88,8 +88,7 @@ def _load_emoji_r(classes: int, *, root: Path | None, seed: int, tuning: bool, p
 def _load_folder(*, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
     if root is None:
         raise ConfigError("The data set 'folder' needs data.root.", "Say where the class folders are: data.root=DIR.")
-    dataset = folder(root, seed=seed, progress=progress)
-    return dataset.without_test() if tuning else dataset
+    return folder(root, seed=seed, tuning=tuning, progress=progress)
 
 
 for _name, _classes, _use in (

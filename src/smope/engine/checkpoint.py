@@ -35,6 +35,7 @@ class Progressed:
     """Everything besides tensors that a run carries from step to step."""
 
     position: Position = field(default_factory=Position)
+    split: str = ""  #: fingerprint of the images and how they are split
     names: list[str] = field(default_factory=list)
     accuracy: list[list[float]] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)

@@ -46,6 +46,7 @@ class Loop:
     folder: Path | None = None  #: where checkpoints go; None keeps nothing
     progress: Progress = SILENT
     stop: Callable[[], bool] = lambda: False
+    _queries: dict[str, Tensor] = field(default_factory=dict)
     _optimizer_tensors: dict[str, Tensor] = field(default_factory=dict)
     _saved_at: float = field(default_factory=time.monotonic)
     _clock: float = field(default_factory=time.monotonic)
@@ -121,9 +122,10 @@ class Loop:
                     at.step += 1
                     self._maybe_save(optimizer)
                 self._close_epoch(task, phase, steps, bar)
-        for group in phase.groups:
-            for parameter in group.parameters:
-                parameter.grad = None
+        for parameter in (p for group in phase.groups for p in group.parameters):
+            parameter.grad = None
+            if not parameter.isfinite().all():  # the last step's damage shows in no later loss
+                self._refuse_numbers(phase, {"parameters": math.nan})
 
     def _batches(self, phase: Train, loader: Loader | None, chance: Chance) -> Iterator[Batch]:
         start = self.position.step
@@ -138,13 +140,17 @@ class Loop:
     def _image_batches(self, loader: Loader, epoch: int, start: int, chance: Chance) -> Iterator[Batch]:
         for step, loaded in enumerate(loader.epoch(epoch, start), start):
             images = loaded.images_B3HW.to(self.runtime.device)
-            query = self._query(images) if self.method.needs_query else None
+            query = self._query(images, () if loader.augment else loaded.ids) if self.method.needs_query else None
             yield Batch(loaded.rows_B.to(self.runtime.device), chance.at(step), images_B3HW=images, query_BD=query)
 
     @torch.no_grad()
-    def _query(self, images_B3HW: Tensor) -> Tensor:
+    def _query(self, images_B3HW: Tensor, ids: tuple[str, ...]) -> Tensor:
+        """The unprompted feature. The backbone is frozen, so an image that never changes (one with an id here) is asked once a run."""
+        if ids and all(name in self._queries for name in ids):
+            return torch.stack([self._queries[name] for name in ids]).to(self.runtime.device)
         with self.runtime.autocast():
             query_BD: Tensor = self.vit(images_B3HW)
+        self._queries.update(zip(ids, query_BD.cpu().clone(), strict=False))
         return query_BD
 
     def _step(self, phase: Train, optimizer: torch.optim.Optimizer, batch: Batch, steps: int) -> None:
@@ -171,7 +177,8 @@ class Loop:
     def _refuse_numbers(self, phase: Train, terms: dict[str, float]) -> None:
         at = self.position
         where = f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {at.step + 1}"
-        kept = f"The last good checkpoint is {self.folder / 'checkpoint.safetensors'}. " if self.folder else ""
+        path = self.folder / "checkpoint.safetensors" if self.folder else None
+        kept = f"The last good checkpoint is {path}. " if path and path.exists() else ""
         raise NumericsError(f"The loss is not finite at {where}: {terms}.", f"{kept}Lower train.lr or set train.clip_norm.")
 
     def _close_epoch(self, task: Task, phase: Train, steps: int, bar: Bar) -> None:
@@ -270,10 +277,10 @@ class Loop:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        at = self.position
-        where = f"in task {at.task + 1} of {len(self.stream)}"
-        remedy = f"Go on with: smope run --resume {self.folder}" if self.folder else "Nothing was kept: the run has no folder."
-        raise Interrupted(f"Stopped {where}; everything so far is saved.", remedy)
+        where = f"Stopped in task {self.position.task + 1} of {len(self.stream)}"
+        if self.folder is None:
+            raise Interrupted(f"{where}.", "Nothing was kept: the run has no folder.")
+        raise Interrupted(f"{where}; everything so far is saved.", f"Go on with: smope run --resume {self.folder}")
 
     def _tick(self) -> None:
         now = time.monotonic()

@@ -18,7 +18,7 @@ import torch
 import smope
 from smope import metrics
 from smope.backbones import FrozenViT
-from smope.config import RunConfig
+from smope.config import RunConfig, flatten
 from smope.data import TaskStream
 from smope.engine.checkpoint import Progressed
 from smope.engine.runtime import machine
@@ -28,14 +28,14 @@ SCHEMA = 1
 #: Raised by hand whenever the same config computes other numbers, so that tables never mix code that computes differently.
 NUMERICS = 1
 _NOT_DIGESTED = ("digest", "seconds", "machine", "versions")
-#: config fields that choose where and how often, not what is computed
-_NOT_COMPUTED = ("device", "checkpoint_minutes")
+#: config keys that say where things are and where they are computed, not what is computed
+PLACE_KEYS = frozenset({"device", "checkpoint_minutes", "data.root", "data.workers", "backbone.file"})
 
 
 def digest(record: Mapping[str, Any]) -> str:
     """sha256 of a record's numbers: the same for two runs exactly when they are the same run."""
     kept = {key: value for key, value in record.items() if key not in _NOT_DIGESTED}
-    kept["config"] = {key: value for key, value in kept["config"].items() if key not in _NOT_COMPUTED}
+    kept["config"] = {key: value for key, value in flatten(kept["config"]).items() if key not in PLACE_KEYS}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from smope.backbones import FrozenViT
 from smope.backbones.registry import backbone_info, load_backbone
-from smope.config import RunConfig
+from smope.config import RunConfig, flatten
 from smope.data import TaskStream, Transform, load_dataset
 from smope.engine import checkpoint, record
 from smope.engine.checkpoint import Progressed
 from smope.engine.loop import Loop
+from smope.engine.record import PLACE_KEYS
 from smope.engine.runtime import Runtime, SingleProcess
 from smope.errors import CheckpointError, ConfigError
 from smope.files import lock, read_json, sweep, write_json
@@ -49,7 +51,7 @@ def run(
     if folder is None:
         return _learn(config, None, progress, stop)
     folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder / ".lock"):
+    with lock(folder / ".lock", waiting=partial(_refuse_second, folder)):
         sweep(folder)
         _check_folder(config, folder, resume)
         if (folder / RECORD).exists():
@@ -87,6 +89,10 @@ def prepare(config: RunConfig, runtime: Runtime, progress: Progress = SILENT) ->
     return Prepared(stream, transform, vit.to(runtime.device), build(config, vit.shape))
 
 
+def _refuse_second(folder: Path) -> None:
+    raise CheckpointError(f"Another process is at work in {folder}.", "Wait for it to end, or choose another --out.")
+
+
 def trainable_parameters(method: Method) -> int:
     """How many numbers learn, head included."""
     return sum(parameter.numel() for parameter in method.parameters())
@@ -95,10 +101,12 @@ def trainable_parameters(method: Method) -> int:
 def _learn(config: RunConfig, folder: Path | None, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
     runtime = SingleProcess(config.device, config.threads)
     ready = prepare(config, runtime, progress)
-    state = Progressed()
+    state = Progressed(split=ready.stream.split_fingerprint)
     loop = Loop(config, ready.stream, ready.transform, ready.vit, ready.method, runtime, state, folder, progress, stop)
     if folder is not None and (folder / CHECKPOINT).exists():
         loop.state, _, method_tensors, optimizer_tensors = checkpoint.load(folder / CHECKPOINT)
+        if loop.state.split != ready.stream.split_fingerprint:
+            raise CheckpointError(f"The images are not those {folder} was started with.", "Put them back, or choose another --out.")
         loop.resume(method_tensors, optimizer_tensors)
         progress.say(f"resuming in task {loop.position.task + 1} of {len(ready.stream)}")
     loop.run()
@@ -116,10 +124,12 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
         return
     if not resume:
         raise CheckpointError(f"{folder} already holds a run.", "Continue it with --resume, or choose another --out.")
-    before: dict[str, Any] = read_json(folder / "config.json")
-    now = config.model_dump(mode="json")
-    free = ("device", "checkpoint_minutes")
-    changed = sorted(key for key in now if key not in free and before.get(key) != now[key])
+    try:
+        before = flatten(read_json(folder / "config.json"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{folder / 'config.json'} cannot be read ({error}).", "Choose another --out.") from None
+    now = flatten(config.model_dump(mode="json"))
+    changed = sorted(key for key in now.keys() | before.keys() if key not in PLACE_KEYS and before.get(key) != now.get(key))
     if changed:
         raise CheckpointError(
             f"{folder} was started with other settings: {', '.join(changed)} differ.",

@@ -7,7 +7,7 @@ method's file holds only what differs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
 from smope.config import Section, TapConfig, TrainConfig
-from smope.head import ClassStatistics, Head
+from smope.head import ClassStatistics, Growing, Head
 from smope.methods.task import Batch, Chance, Drawer, Draws, Group, Losses, LossFunction, Observe, Phase, Train, Update
 
 
@@ -24,7 +24,7 @@ class MethodConfig(Section):
     """The fields of a method. Each default cites where it comes from, in the method's own file."""
 
 
-class Method(nn.Module):
+class Method(Growing):
     """A linear head on the features that `prompter` asks for, with statistics and TAP. Subclasses say what they prompt."""
 
     name: ClassVar[str]
@@ -36,6 +36,8 @@ class Method(nn.Module):
     needs_query: ClassVar[bool] = False
     #: forward passes of the ViT per image (training step, prediction)
     passes: ClassVar[tuple[int, int]] = (1, 1)
+    #: whether only the head and the class statistics grow with tasks and classes
+    flat: ClassVar[bool] = True
 
     def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
         super().__init__()
@@ -44,7 +46,7 @@ class Method(nn.Module):
         self.tap = tap
         self.shape = shape
         self.head = Head(shape.dim)
-        self.statistics = ClassStatistics(shape.dim, full=tap.kind == "full")
+        self.statistics = ClassStatistics(shape.dim, tap)
 
     # -- what subclasses change ------------------------------------------------------------------------------------------
 
@@ -66,6 +68,10 @@ class Method(nn.Module):
         """The phases that learn from images."""
         return [self.train_phase("train", self.loss(update), self.train_config.epochs)]
 
+    def parameters_by_paper(self) -> tuple[int, str] | None:
+        """How many learnable numbers the SMoPE paper's table counts for this method, and why, where it counts otherwise than the code."""
+        return None
+
     def facts(self) -> dict[str, Any]:
         """What a record keeps of this method after each task, as plain numbers."""
         return {}
@@ -81,9 +87,16 @@ class Method(nn.Module):
         learns = bool(update.new_rows) and len(update.rows) > 1
         phases: list[Phase] = self.image_phases(update) if learns else []
         phases += self.observations(update, alone=len(update.rows) == 1 and bool(update.new_rows))
-        if self.tap.kind != "off" and (self.tap.first_task or not update.first):
+        head_untaught = not any(isinstance(phase, Train) for phase in phases)
+        if self.tap.kind != "off" and (self.tap.first_task or not update.first or head_untaught):
             phases.append(self.tap_phase(update))
         return phases
+
+    def retire(self, rows: Sequence[int]) -> None:
+        """Take classes out for ever: their rows are masked and what was remembered of them is gone."""
+        index = torch.tensor(rows, device=self.head.live_C.device)
+        self.head.retire(index)
+        self.statistics.retire(index)
 
     def logits(self, batch: Batch, vit: FrozenViT) -> Tensor:
         """Scores of every head row for a batch of images; retired rows are minus infinity."""
@@ -140,7 +153,7 @@ class Method(nn.Module):
         per_class = tap.draws_per_class(self.train_config.batch_size)
 
         def draw(chance: Chance) -> tuple[Tensor, Tensor]:
-            return statistics.draw(per_class, chance.generator(), kind=tap.kind, pooled_share=tap.pooled_share, jitter=tap.jitter)
+            return statistics.draw(per_class, chance.generator())
 
         def balanced(chance: Chance) -> Drawer:
             return lambda step: draw(chance.at(step))
@@ -155,8 +168,9 @@ class Method(nn.Module):
 
             return cut
 
-        seen = update.known + len(update.new_rows)
-        steps = tap.steps or max(1, update.known)
+        seen = int(self.head.live_C.sum())
+        named = {"old": max(1, seen - len(update.new_rows)), "all": seen}
+        steps = named[tap.steps] if isinstance(tap.steps, str) else tap.steps
         if not tap.balanced:
             steps = min(steps, seen)
         return Draws(steps, balanced if tap.balanced else pooled)

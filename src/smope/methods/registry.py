@@ -37,7 +37,10 @@ def find(name: str) -> type[Method]:
 
 def resolve(values: Mapping[str, Any]) -> RunConfig:
     """A recipe's mapping, checked and complete: the preset fills the method's and TAP's fields that the recipe leaves open."""
-    section = dict(values.get("method") or {})
+    given = values.get("method") or {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"'method' is {given!r}, but it is a section.", "Write method.name=... and its fields beside it.")
+    section = dict(given)
     name = section.pop("name", None)
     if not isinstance(name, str):
         raise ConfigError("The recipe names no method.", "Give method.name; `smope methods` lists them.")
@@ -45,8 +48,8 @@ def resolve(values: Mapping[str, Any]) -> RunConfig:
     preset_name = section.pop("preset", None)
     preset = _preset(method, preset_name)
     fields = validate(method.Config, merge(preset.get("method", {}), section), "method")
-    tap = merge(preset.get("tap", {}), values.get("tap") or {}) if _wants_tap(values) else {"kind": "off"}
-    full = {**values, "method": {"name": name, "preset": preset_name, **fields.model_dump(mode="json")}, "tap": tap}
+    full = {**values, "method": {"name": name, "preset": preset_name, **fields.model_dump(mode="json")}}
+    full["tap"] = _tap(preset.get("tap", {}), values.get("tap") or {})
     return validate(RunConfig, full)  # type: ignore[no-any-return]
 
 
@@ -57,7 +60,9 @@ def overrides(config: RunConfig) -> dict[str, Any]:
     mine = {k: v for k, v in config.method.items() if k not in ("name", "preset")}
     theirs = method.Config.model_validate(preset.get("method", {})).model_dump(mode="json")
     changed: dict[str, Any] = {f"method.{k}": v for k, v in mine.items() if theirs.get(k) != v}
-    if "tap" in preset:
+    if config.tap.kind == "off":
+        changed |= {"tap.kind": "off"} if "tap" in preset else {}
+    elif "tap" in preset:
         standard = TapConfig.model_validate(preset["tap"]).model_dump(mode="json")
         own = config.tap.model_dump(mode="json")
         changed |= {f"tap.{k}": v for k, v in own.items() if standard.get(k) != v}
@@ -81,6 +86,7 @@ def _preset(method: type[Method], name: str | None) -> Mapping[str, Mapping[str,
     return method.presets[name]
 
 
-def _wants_tap(values: Mapping[str, Any]) -> bool:
-    tap = values.get("tap")
-    return not (isinstance(tap, Mapping) and tap.get("kind") in ("off", False))
+def _tap(preset: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """TAP is off unless a preset or the recipe speaks of it. `kind: off` is a boolean to YAML, and means the same."""
+    merged = merge(preset, own)
+    return {"kind": "off"} if merged.get("kind", "off" if not merged else "") in ("off", False) else merged

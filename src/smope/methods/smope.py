@@ -128,7 +128,7 @@ class Smope(OnePrompt):
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "paper": {
             "method": {**_PAPER, "observe_augmented": False},
-            "tap": {**_RELEASED_TAP, "kind": "full", "first_task": True},
+            "tap": {**_RELEASED_TAP, "kind": "full", "first_task": True, "steps": "all"},
         },
         "released": {
             "method": {**_RELEASED, "observe_augmented": True},
@@ -163,7 +163,7 @@ class Smope(OnePrompt):
         phases: list[Phase] = []
         if update.first and self.config.dense_first and self.config.top_k != -1:
             phases.append(self.train_phase("dense", super().loss(update), max(1, epochs // 2)))
-        phases.append(self.train_phase("sparse", self._full_loss(update), epochs))
+        phases.append(self.train_phase("train", self._full_loss(update), epochs))
         return phases
 
     def observations(self, update: Update, alone: bool) -> list[Observe]:

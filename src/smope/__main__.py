@@ -1,0 +1,5 @@
+"""`python -m smope` is `smope`."""
+
+from smope.cli import main
+
+main()

@@ -1,0 +1,58 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import smope
+from smope.cli import cost, demo, lists, run
+from smope.cli.edge import Edge
+
+app = typer.Typer(
+    cls=Edge,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # a bug keeps its own traceback
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with: smope demo",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def smope_command(
+    show_version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Teach an image classifier new classes, again and again, without keeping the old pictures."""
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"smope {smope.__version__}")
+
+
+_TEACH, _LOOK = "Teach", "See what there is"
+app.command("demo", rich_help_panel=_TEACH, epilog="Example: smope demo")(demo.demo)
+app.command("run", rich_help_panel=_TEACH, epilog=run.EXAMPLES)(run.run)
+app.command("recipes", rich_help_panel=_LOOK, epilog="Example: smope recipes --json")(lists.recipes)
+app.command("methods", rich_help_panel=_LOOK, epilog="Examples:\n  smope methods\n  smope methods smope")(lists.methods)
+app.add_typer(lists.data_app, name="data", rich_help_panel=_LOOK)
+app.add_typer(lists.backbones_app, name="backbones", rich_help_panel=_LOOK)
+app.command("cost", rich_help_panel=_LOOK, epilog="Example: smope cost smope --classes 200 --tasks 10 --json")(cost.cost)
+app.command("version", rich_help_panel=_LOOK, epilog="Example: smope version")(version)
+
+
+def main() -> None:
+    """The program. A terminal that lacks a letter of ours gets a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    app(prog_name="smope")

@@ -1,0 +1,57 @@
+"""The edge of the program: an error of ours becomes a line that says what to do; a bug of ours keeps its traceback.
+
+Exit codes: 0 well, 1 the numbers went astray (or an unexpected exception), 2 something to mend, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from smope.cli.console import say, show_error, stderr
+from smope.errors import NumericsError, SmopeError
+
+STOPPED = 130
+
+_DISK = {
+    errno.ENOSPC: "Free some space, or choose a folder on another disk.",
+    errno.EDQUOT: "Free some space, or choose a folder on another disk.",
+    errno.EACCES: "Choose a folder you may write to.",
+    errno.EPERM: "Choose a folder you may write to.",
+    errno.EROFS: "Choose a folder you may write to.",
+    errno.EEXIST: "Choose another folder.",
+    errno.ENOTDIR: "Choose another folder.",
+    errno.EISDIR: "Name a file, not a folder.",
+}
+
+
+class Edge(TyperGroup):
+    """A group of commands whose errors are told, whoever invokes it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with telling():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Turn the errors that a user can do something about into words and an exit code."""
+    try:
+        yield
+    except SmopeError as error:
+        show_error(error.problem, error.remedy)
+        raise typer.Exit(1 if isinstance(error, NumericsError) else 2) from None
+    except KeyboardInterrupt:
+        say(stderr(), "Stopped.")
+        raise typer.Exit(STOPPED) from None
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        show_error(f"{place}{error.strerror}.", _DISK[error.errno])
+        raise typer.Exit(2) from None

@@ -1,0 +1,240 @@
+"""Progress for people. On a terminal one live display that draws over itself; anywhere else plain lines, a few a minute.
+
+Both show the same: the bars that are open, what was last noted beside each, and how long it takes from here. The time a bar needs
+is reckoned from its own pace; the time of the whole stream, roughly, from how long the task before took.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from smope.cli.console import duration, is_live, megabytes, one_line, say
+from smope.progress import Bar
+
+Clock = Callable[[], float]
+
+_STOPPING = "stopping after this step, then saving; Ctrl-C again quits at once"
+_PLACE = re.compile(r"task (\d+)/(\d+) · (.+)")  #: how the engine names the bars of a stream
+_SECONDS_BETWEEN_LINES = 10.0
+_REDRAWS_A_SECOND = 5
+_BAR_WIDTH = 24
+
+
+class Line:
+    """One open bar."""
+
+    def __init__(self, label: str, total: float | None, unit: str, clock: Clock) -> None:
+        self.label, self.total, self.unit, self.remark = one_line(label), total, unit, ""
+        self.done = 0.0
+        self.began = clock()
+        self._clock = clock
+        self._base: tuple[float, float] | None = None
+
+    def advance(self, amount: float = 1) -> None:
+        self.done += amount
+        if self._base is None:  # the pace counts from here: a run that resumes begins with a jump
+            self._base = (self._clock(), self.done)
+
+    def note(self, text: str) -> None:
+        self.remark = one_line(text)
+
+    def left(self) -> float | None:
+        """Seconds to the end at the pace so far."""
+        if self._base is None or self.total is None:
+            return None
+        since, done = self._base
+        gained = self.done - done
+        return (self.total - self.done) * (self._clock() - since) / gained if gained > 0 else None
+
+    def count(self) -> str:
+        """How much of how much."""
+        if self.unit == "B":
+            return megabytes(self.done) if self.total is None else f"{self.done / 1e6:.1f}/{megabytes(self.total)}"
+        return f"{self.done:.0f} {self.unit}".strip() if self.total is None else f"{self.done:.0f}/{self.total:.0f} {self.unit}".strip()
+
+
+class Stream:
+    """The walk over tasks, as the labels of the bars tell it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.task = self.tasks = 0
+        self._clock = clock
+        self._began = 0.0
+        self._whole = False  #: whether the task at hand was seen from its beginning
+        self._took: float | None = None  #: seconds of the last task seen whole
+
+    def see(self, label: str) -> str:
+        """Take in the label of a new bar; what is left of it is the phase."""
+        place = _PLACE.fullmatch(label)
+        if place is None:
+            return label
+        task, tasks = int(place[1]), int(place[2])
+        if (task, tasks) != (self.task, self.tasks):
+            follows = tasks == self.tasks and task == self.task + 1
+            self._took = (self._clock() - self._began if self._whole else self._took) if follows else None
+            self._whole = follows or task == 1
+            self.task, self.tasks, self._began = task, tasks, self._clock()
+        return place[3]
+
+    def left(self) -> float | None:
+        """Seconds to the end if all tasks to come are like the last one."""
+        if self._took is None:
+            return None
+        return max(0.0, self._took - (self._clock() - self._began)) + (self.tasks - self.task) * self._took
+
+    def share(self) -> float:
+        """How much of the stream is learned, the task at hand counted by its time."""
+        inside = min(0.95, (self._clock() - self._began) / self._took) if self._took else 0.0
+        return (self.task - 1 + inside) / self.tasks
+
+
+class Reporter:
+    """What both ways of showing progress share; itself a `smope.progress.Progress` and a context."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        self.console = console
+        self.lines: list[Line] = []
+        self.stream = Stream(clock)
+        self._clock = clock
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str = "") -> Iterator[Bar]:
+        line = Line(self.stream.see(one_line(label)), total, unit, self._clock)
+        self.lines.append(line)
+        try:
+            yield line
+        finally:
+            self.lines.remove(line)
+        if unit == "B":  # a download is worth a line that stays
+            self.say(f"{line.label}: {megabytes(line.done)} in {duration(self._clock() - line.began)}")
+
+    def say(self, text: str) -> None:
+        say(self.console, text)
+
+    def stopping(self) -> None:
+        """Called from a signal handler: answer the user's first Ctrl-C at once."""
+
+    def __enter__(self) -> Reporter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+
+class Quiet(Reporter):
+    """Says nothing."""
+
+    def say(self, text: str) -> None:
+        pass
+
+
+class Plain(Reporter):
+    """A line now and then, without control characters: for files and pipes."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, clock)
+        self._spoke = clock()
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str = "") -> Iterator[Bar]:
+        with super().bar(label, total, unit) as line:
+            yield _Ticking(line, self._tick)
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        self._spoke = self._clock()
+
+    def stopping(self) -> None:
+        os.write(2, f"{_STOPPING}\n".encode())  # not through a buffer: this may interrupt a write to one
+
+    def _tick(self) -> None:
+        if self._clock() - self._spoke >= _SECONDS_BETWEEN_LINES:
+            self.say(self.sentence())
+
+    def sentence(self) -> str:
+        """Everything a display would show, in one line."""
+        line = self.lines[-1]
+        parts = [f"task {self.stream.task}/{self.stream.tasks}"] if self.stream.tasks else []
+        parts += [line.label, line.count(), line.remark, _left(line.left()), _rough(self.stream.left())]
+        return " · ".join(part for part in parts if part)
+
+
+class Display(Reporter):
+    """One live display at the foot of the terminal; remarks scroll by above it."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, clock)
+        self._is_stopping = False
+        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=_REDRAWS_A_SECOND, transient=True)
+
+    def stopping(self) -> None:
+        self._is_stopping = True  # shown by the next redraw
+
+    def __enter__(self) -> Reporter:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.stop()
+
+    def render(self) -> RenderableType:
+        """The display as it is now."""
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for _ in range(5):
+            grid.add_column(no_wrap=True)
+        if self.stream.tasks:
+            whole = ProgressBar(total=1, completed=self.stream.share(), width=_BAR_WIDTH)
+            grid.add_row(f"task {self.stream.task}/{self.stream.tasks}", whole, "", "", _rough(self.stream.left()))
+        for line in tuple(self.lines):  # the redrawing thread looks while the run goes on
+            bar = ProgressBar(total=line.total, completed=line.done, width=_BAR_WIDTH, pulse=line.total is None)
+            grid.add_row(line.label, bar, line.count(), line.remark, _left(line.left()))
+        if self._is_stopping:
+            return Group(grid, _STOPPING)
+        return grid if grid.row_count else "getting ready"
+
+
+class _Ticking:
+    """A bar that lets its reporter speak from time to time."""
+
+    def __init__(self, line: Bar, tick: Callable[[], None]) -> None:
+        self._line, self._tick = line, tick
+
+    def advance(self, amount: float = 1) -> None:
+        self._line.advance(amount)
+        self._tick()
+
+    def note(self, text: str) -> None:
+        self._line.note(text)
+
+
+def reporter(console: Console, quiet: bool = False) -> AbstractContextManager[Reporter]:
+    """The way of showing progress that suits this console."""
+    if quiet:
+        return Quiet(console)
+    return Display(console) if is_live(console) else Plain(console)
+
+
+def _left(seconds: float | None) -> str:
+    return "" if seconds is None else f"{duration(seconds)} left"
+
+
+def _rough(seconds: float | None) -> str:
+    """A guess, and it says so.
+
+    >>> _rough(330), _rough(44), _rough(None)
+    ('about 6 min to the end', 'about 50 s to the end', '')
+    """
+    if seconds is None:
+        return ""
+    amount = f"{-(-seconds // 60):.0f} min" if seconds > 90 else f"{-(-seconds // 10) * 10:.0f} s"
+    return f"about {amount} to the end"

@@ -1,0 +1,83 @@
+"""`smope run`: a recipe in, a record out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smope.cli.console import say, stdout
+from smope.errors import CheckpointError, ConfigError
+from smope.files import read_json
+from smope.recipes import apply_overrides, load_recipe
+
+if TYPE_CHECKING:
+    from smope.config import RunConfig
+
+EXAMPLES = """\
+Examples:
+  smope run emoji-r/smope
+  smope run emoji-r/smope train.epochs=12 train.lr=1e-3 --seed 1
+  smope run my-recipe.yaml data.name=folder data.root=photos data.tasks=5
+  smope run --resume runs/emoji-r/smope/seed0
+"""
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `smope recipes`, or a YAML file of your own.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE...", help="Changes to the recipe, with dotted keys.", show_default=False),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Instead of the recipe's own.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.", show_default="runs/RECIPE/seedS")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run; RECIPE may then be its folder.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, and print only where the record is.")] = False,
+) -> None:
+    """Learn a stream of tasks as a recipe says, and write its record.
+
+    Ctrl-C saves first and says how to go on.
+    """
+    from smope.cli.tables import show_run
+    from smope.cli.training import describe, learn
+
+    config, folder = _plan(recipe, overrides or (), seed, out, resume)
+    console = stdout()
+    if not quiet:
+        say(console, describe(config), "bold")
+    record = learn(config, folder, console, resume=resume, quiet=quiet)
+    if quiet:
+        typer.echo(folder / "record.json")
+        return
+    console.print()
+    show_run(console, record)
+    say(console, f"record {folder / 'record.json'}", "dim")
+
+
+def _plan(recipe: str, overrides: Sequence[str], seed: int | None, out: Path | None, resume: bool) -> tuple[RunConfig, Path]:
+    """The resolved config of a run, and its folder."""
+    from smope.methods import resolve
+
+    started = Path(recipe).expanduser()
+    if started.is_dir():
+        if not resume:
+            raise ConfigError(f"'{recipe}' is a folder, not a recipe.", f"To go on with the run in it: smope run --resume {recipe}")
+        if out is not None:
+            raise ConfigError(f"--out {out} was given, but the run is in '{recipe}' already.", "Leave --out out.")
+        seeded = [] if seed is None else [f"seed={seed}"]
+        return resolve(apply_overrides(_settings(started), [*overrides, *seeded])), started
+    config = resolve(load_recipe(recipe, overrides, seed))
+    return config, out or Path("runs") / config.recipe / f"seed{config.seed}"
+
+
+def _settings(folder: Path) -> dict[str, object]:
+    """What a run was started with."""
+    try:
+        values = read_json(folder / "config.json")
+    except FileNotFoundError:
+        raise CheckpointError(f"There is no run in '{folder}': it has no config.json.", "Name the folder of a run.") from None
+    except ValueError as error:
+        raise CheckpointError(f"{folder / 'config.json'} is not JSON ({error}).", "Start the run anew in another folder.") from None
+    return dict(values)

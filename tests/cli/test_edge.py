@@ -1,0 +1,56 @@
+"""Errors of ours become words; bugs keep their traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+import typer
+
+from smope.cli.edge import telling
+from smope.errors import DataError, NumericsError
+
+
+def code_and_words(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    with pytest.raises(typer.Exit) as caught, telling():
+        raise error
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return caught.value.exit_code, captured.err
+
+
+def test_an_error_of_ours_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    code, words = code_and_words(DataError("There is no folder 'x'.", "Check the path."), capsys)
+    assert code == 2 and words == "error: There is no folder 'x'.\ntry: Check the path.\n"
+
+
+def test_an_error_without_a_remedy_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_and_words(DataError("It cannot be."), capsys) == (2, "error: It cannot be.\n")
+
+
+def test_a_message_stays_a_line_and_is_never_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    _, words = code_and_words(DataError("a\nb [red]c[/red] \x1b[2J" + "d" * 200), capsys)
+    assert words.count("\n") == 1 and "[red]c[/red]" in words and "\x1b" not in words
+
+
+def test_numbers_gone_astray_have_a_code_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_and_words(NumericsError("The loss is not finite."), capsys)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.ENOSPC, "No space left"), (errno.EACCES, "Permission denied"), (errno.EROFS, "Read-only")]
+)
+def test_what_the_disk_refuses_is_told_with_its_place(number: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = code_and_words(OSError(number, os.strerror(number), "/runs/a"), capsys)
+    assert code == 2 and words in said and "/runs/a" in said and "try: " in said
+
+
+def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str]) -> None:
+    assert code_and_words(KeyboardInterrupt(), capsys) == (130, "Stopped.\n")
+
+
+@pytest.mark.parametrize("bug", [ZeroDivisionError("bug"), OSError(errno.EBADF, "bug")])
+def test_a_bug_keeps_its_traceback(bug: Exception) -> None:
+    with pytest.raises(type(bug)), telling():
+        raise bug

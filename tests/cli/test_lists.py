@@ -1,0 +1,99 @@
+"""What there is, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from typer.testing import Result
+
+import smope
+from smope.backbones.registry import BACKBONES
+from smope.data import describe as describe_data
+from smope.methods import known_methods
+from smope.recipes import list_recipes
+
+Call = Callable[..., Result]
+LISTS = {
+    "methods": lambda: list(known_methods()),
+    "data": lambda: [row.name for row in describe_data()],
+    "backbones": lambda: list(BACKBONES),
+    "recipes": lambda: [row.name for row in list_recipes()],
+}
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_a_list_names_everything_there_is(call: Call, command: str) -> None:
+    shown = call(command, env={"COLUMNS": "80"})
+    assert shown.exit_code == 0
+    assert all(name in shown.output for name in LISTS[command]())
+    assert max(map(len, shown.output.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_json_names_the_same_and_nothing_else_is_printed(call: Call, command: str) -> None:
+    assert [row["name"] for row in json.loads(call(command, "--json").stdout)] == LISTS[command]()
+
+
+def test_a_method_is_listed_with_its_passes_and_parameters(call: Call) -> None:
+    rows = {row["name"]: row for row in json.loads(call("methods", "--json").stdout)}
+    assert rows["smope"]["trainable_parameters"] == 384_200
+    assert rows["smope"]["passes"] == {"train": 1, "test": 1}
+    assert rows["smope"]["presets"] == ["paper", "released"]
+
+
+def test_one_method_shows_its_settings_as_they_are_written_on_the_command_line(call: Call) -> None:
+    shown = call("methods", "smope").output
+    assert "method.top_k" in shown and "method.eps" in shown
+
+
+def test_cost_is_the_papers_number(call: Call) -> None:
+    words = ("cost", "smope", "--classes", "200", "--tasks", "10", "--backbone", "vit_base_patch16_224")
+    counted = json.loads(call(*words, "--json").stdout)
+    assert counted["trainable_parameters"] == 384_200 and sum(counted["parameters_by_part"].values()) == 384_200
+    shown = call(*words).output
+    assert "384,200" in shown and f"{counted['gflops']['test']:g}" in shown and f"{counted['gflops_with_attention']['test']:g}" in shown
+
+
+def test_cost_takes_the_methods_settings_and_no_others(call: Call) -> None:
+    half = json.loads(call("cost", "smope", "method.experts=20", "method.top_k=2", "--json").stdout)
+    assert half["trainable_parameters"] == 384_200 - 5 * 2 * 6 * 768  # five experts fewer: key and value in six blocks
+    refused = call("cost", "smope", "train.lr=1")
+    assert refused.exit_code == 2 and "method." in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["methods", "smop"], "'smope'"),
+        (["cost", "smop"], "'smope'"),
+        (["cost", "smope", "--backbone", "vit_base_patch16"], "'vit_base_patch16_224'"),
+        (["data", "fetch", "emoji"], "'emoji-r'"),
+        (["data", "fetch", "folder"], "data.root="),
+        (["backbones", "fetch", "dinov2-s14-reg"], "'dinov2-s14-reg-mri'"),
+        (["backbones", "fetch", "vit-tiny-test"], "nothing to fetch"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(call: Call, words: list[str], hint: str) -> None:
+    done = call(*words)
+    assert done.exit_code == 2 and hint in done.stderr and not done.stdout
+
+
+def test_the_version_is_the_packages_own(call: Call) -> None:
+    assert call("version").output == call("--version").output == f"smope {smope.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in ("demo", "run", "recipes", "methods", "data", "backbones", "cost", "version"))])
+def test_every_help_ends_in_an_example(call: Call, words: list[str]) -> None:
+    shown = call(*words, "--help")
+    assert shown.exit_code == 0 and "smope" in shown.output.split("╰")[-1]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["recipes"]])
+def test_help_and_the_recipes_do_not_wait_for_torch(words: list[str]) -> None:
+    code = "import sys, smope.cli.app as a\ntry: a.app(sys.argv[1:])\nfinally: assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

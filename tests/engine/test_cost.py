@@ -1,0 +1,50 @@
+"""The cost table of the paper, to the printed digit, and the counting behind it term by term."""
+
+import json
+
+import pytest
+
+from smope.backbones import VitShape
+from smope.backbones.registry import backbone_info
+from smope.engine.cost import attention_flops, cost, forward_flops
+from smope.errors import ConfigError
+
+SETTING = {"classes": 200, "tasks": 10, "backbone": "vit_base_patch16_224"}
+
+
+def test_smope_has_384200_parameters_on_imagenet_r():
+    result = cost("smope", **SETTING)
+    assert result["trainable_parameters"] == 6 * 2 * 25 * 768 + 200 * 769 == 384_200
+
+
+def test_both_prefix_sites_have_as_many_parameters():
+    assert cost("smope", **SETTING, fields={"prefix_site": "pre"})["trainable_parameters"] == 384_200
+
+
+def test_smope_row_equals_the_paper_to_the_printed_digit(golden_dir):
+    params, train, test = json.loads((golden_dir / "paper_tables.json").read_text())["cost"]["rows"]["smope"]
+    result = cost("smope", **SETTING)
+    assert round(result["trainable_parameters"] / 1e6, 2) == params
+    assert round(result["gflops"]["train"], 2) == train
+    assert round(result["gflops"]["test"], 2) == test
+
+
+def test_one_pass_of_vit_b16_is_33_7221_and_35_15_with_the_attention_products():
+    shape = backbone_info("vit_base_patch16_224").shape
+    plain = forward_flops(shape, 224, 200)
+    assert round(plain / 1e9, 4) == 33.7221
+    assert round((plain + attention_flops(shape, 224)) / 1e9, 2) == 35.15
+
+
+def test_counting_term_by_term_on_a_vit_small_enough_to_do_by_hand():
+    shape = VitShape(dim=4, depth=1, heads=2, patch=2, grid=2, mlp_hidden=8)  # 4x4 image: 4 patches, 5 tokens
+    embed = 4 * (2 * 12 * 4) + 4 * 4  # four patches of 12 numbers to 4, and a bias each
+    qkv, proj, fc1, fc2 = 2 * 5 * 4 * 12, 2 * 5 * 4 * 4, 2 * 5 * 4 * 8, 2 * 5 * 8 * 4
+    norms, gelu, head = 3 * 5 * (5 * 4), 5 * 8, 2 * 4 * 3
+    assert forward_flops(shape, 4, 3) == embed + qkv + proj + fc1 + fc2 + norms + gelu + head
+    assert attention_flops(shape, 4) == 2 * (5 * 5 * 4) * 2
+
+
+def test_more_tasks_than_classes_is_refused():
+    with pytest.raises(ConfigError, match="11 tasks"):
+        cost("smope", classes=10, tasks=11, backbone="vit_base_patch16_224")

@@ -1,0 +1,175 @@
+"""Every registered method keeps every promise of the contract; a new one is found here by being registered."""
+
+import functools
+import inspect
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from smope.backbones.registry import load_backbone
+from smope.config import TapConfig
+from smope.data import Dataset, ImageRef, ImageSet, Loader, TaskStream, Transform
+from smope.engine.checkpoint import Progressed
+from smope.engine.loop import Loop
+from smope.engine.runtime import SingleProcess
+from smope.labels import LabelSpace
+from smope.methods import Chance, Method, Update, build, contract, known_methods, resolve
+from smope.methods.contract import ContractError, DoesNotApply, Subject, checks, run_all, teach
+from smope.methods.contract_subject import SHORT_TAP, Lesson
+from smope.prompts import top_k
+
+# What makes a method fit the tiny ViT: applied to whichever of these fields it has.
+SMALL = {"blocks": [0, 1, 2], "e_blocks": [2, 3], "experts": 6, "top_k": 2}
+UNBALANCED = {"kind": "diagonal", "ratio": 1.0, "epochs": 6, "lr": 0.03, "schedule": {"kind": "constant"}}
+KINDS = get_args(TapConfig.model_fields["kind"].annotation)
+TAPS: dict[str, dict[str, Any]] = {
+    "off": {"kind": "off"},
+    "pooled": {**SHORT_TAP, "kind": "pooled"},
+    "diagonal": UNBALANCED,  # as the released program draws: all at the epoch's start, shuffled, and not after the first task
+} | {kind: {**SHORT_TAP, "kind": kind, "first_task": True} for kind in KINDS if kind not in ("off", "pooled", "diagonal")}
+# What a kind of TAP can break; the other promises are checked with TAP off and with one kind of it.
+TAP_PROMISES = ("saved", "resumed", "same_seed", "merged", "retired", "alone", "one_", "unequal", "learns", "declared")
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "smope": {
+        "pre": {"prefix_site": "pre"},
+        "uniform": {"noise": "uniform"},
+        "fixed": {"noise": "fixed"},
+        "none": {"noise": "none"},
+        "all-experts": {"top_k": -1, "noise": "none", "router_weight": 0.0},
+        "no-aggregation": {"aggregate": False, "top_k": -1, "noise": "none", "router_weight": 0.0, "prototype_weight": 0.0},
+        "heavy-losses": {"router_weight": 0.1, "prototype_weight": 0.1, "prototypes": "all"},
+    },
+    "one-prompt": {"pre": {"prefix_site": "pre"}},
+    "ncm": {"euclidean": {"distance": "euclidean"}},
+}
+
+
+def small(method: type[Method], fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in SMALL.items() if name in method.Config.model_fields} | fields
+
+
+def cases() -> dict[str, tuple[type[Method], dict[str, Any], dict[str, Any]]]:
+    found = {}
+    for name, method in known_methods().items():
+        for kind, tap in TAPS.items():
+            found[f"{name}-{kind}"] = method, small(method, {}), tap
+        for preset, sections in method.presets.items():
+            tap = dict(sections.get("tap", TAPS["off"]))
+            if tap["kind"] != "off":
+                tap |= {name: UNBALANCED[name] for name in ("epochs", "lr", "schedule")}
+            found[f"{name}-preset-{preset}"] = method, small(method, dict(sections.get("method", {}))), tap
+        for variant, fields in VARIANTS.get(name, {}).items():
+            found[f"{name}-{variant}"] = method, small(method, fields), TAPS["off"]
+    return found
+
+
+CASES = cases()
+
+
+@functools.cache
+def subject(case: str) -> Subject:
+    method, fields, tap = CASES[case]
+    return Subject(method, fields, tap=tap)
+
+
+def applies(case: str, check: contract.Check) -> bool:
+    rarer = any(case.endswith(f"-{kind}") for kind in TAPS if kind not in ("off", "pooled"))
+    return not rarer or any(word in check.__name__ for word in TAP_PROMISES)
+
+
+PAIRS = [pytest.param(case, check, id=f"{case}-{check.__name__[6:]}") for case in CASES for check in checks() if applies(case, check)]
+
+
+@pytest.mark.parametrize(("case", "check"), PAIRS)
+def test_method_keeps_its_promise(case, check):
+    try:
+        check(subject(case))
+    except DoesNotApply as reason:
+        pytest.skip(str(reason))
+
+
+def test_every_check_says_its_promise_in_one_line():
+    assert len(checks()) == len({check.__name__ for check in checks()}) > 20
+    for check in checks():
+        assert "\n" not in inspect.getdoc(check)
+
+
+def test_variants_name_methods_that_exist():
+    assert VARIANTS.keys() <= known_methods().keys()
+
+
+def test_the_contract_runs_on_a_method_that_is_not_registered():
+    class Theirs(Method):
+        name = "theirs"
+
+    outcome = run_all(Theirs)
+    assert set(outcome.values()) == {"kept"} and len(outcome) == len(checks())
+    assert "theirs" not in known_methods()
+
+
+def test_an_error_names_the_method_and_what_was_seen():
+    class Contrary(Method):
+        name = "contrary"
+
+        def logits(self, batch, vit):
+            return -super().logits(batch, vit)
+
+    with pytest.raises(ContractError, match=r"contrary: it recognises .*% of the pictures just learned; chance is 33%"):
+        contract.check_it_learns(Subject(Contrary))
+
+
+def test_of_equal_scores_the_lower_index_is_chosen():
+    score = torch.tensor([[0.0, 2.0, 2.0, 2.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    assert top_k(score, 2).int().tolist() == [[0, 1, 1, 0, 0], [1, 1, 0, 0, 0]]
+    wide = torch.zeros(3, 1000)  # long rows take another sorting routine
+    assert top_k(wide, 7).nonzero()[:, 1].tolist() == list(range(7)) * 3
+
+
+# -- the reference runner against the engine -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder, dice = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    refs = {"train": [], "test": []}
+    for label in "abcde":
+        for which in range(6):
+            path = folder / f"{label}{which}.png"
+            Image.fromarray(dice.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(path)
+            refs["train" if which < 5 else "test"].append(ImageRef(path.name, label, path))
+    return Dataset("noise", tuple("abcde"), ImageSet(refs["train"]), ImageSet(refs["test"]))
+
+
+@pytest.mark.parametrize("tap", ["pooled", "diagonal"])
+@pytest.mark.parametrize("name", known_methods())
+def test_the_engine_teaches_as_the_reference_does(dataset, name, tap):
+    method = known_methods()[name]
+    config = resolve(
+        {
+            "method": {"name": name, **small(method, {})},
+            "data": {"sizes": [2, 1, 2], "order": "natural", "augmentation": "none", "evaluation": "squash", "normalisation": "half"},
+            "backbone": {"name": "vit-tiny-test", "image_size": 16},
+            "train": {"epochs": 2, "batch_size": 4, "lr": 0.01, "schedule": {"kind": "constant"}, "clip_norm": 1.0},
+            "tap": TAPS[tap],
+            "seed": 3,
+            "eval_batch_size": 4,
+            "threads": 1,
+        }
+    )
+    stream = TaskStream.build(dataset, sizes=[2, 1, 2], order="natural")
+    transform = Transform(16, "none", "squash", "half")
+    vit = load_backbone("vit-tiny-test", image_size=16)
+    taught = build(config, vit.shape)
+    Loop(config, stream, transform, vit, taught, SingleProcess("cpu", 1), Progressed()).run()
+
+    reference, labels = build(config, vit.shape), LabelSpace()
+    for task in stream:
+        known = len(labels)
+        update = Update(task.index, tuple(labels.add(task.classes)), known, Chance(3, ("task", task.index)))
+        loader = Loader(task.train, labels.rows(task.train.labels), transform, 99, seed=0, address=(), augment=False, shuffle=False)
+        (everything,) = loader.epoch(0)
+        teach(reference, vit, Lesson(update, everything.images_B3HW, everything.rows_B))
+    assert contract.difference(taught.state_dict(), reference.state_dict()) == ""

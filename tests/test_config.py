@@ -1,0 +1,103 @@
+"""Typed sections: whatever cannot be is refused at once, naming the key and the way out."""
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from smope.config import DataConfig, RunConfig, TapConfig, TrainConfig, merge, validate
+from smope.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "hint"),
+    [
+        ({"sed": 1}, "'sed'", "'seed'"),
+        ({"train": {"epoch": 1}}, "'train.epoch'", "'epochs'"),
+        ({"train": {"optimizer": {"weight_deca": 1}}}, "'train.optimizer.weight_deca'", "'weight_decay'"),
+        ({"tap": {"kind": "off", "rato": 1}}, "'tap.rato'", "'ratio'"),
+    ],
+)
+def test_an_unknown_key_is_named_with_its_section_and_gets_the_nearest_name_of_that_section(values, key, hint):
+    with pytest.raises(ConfigError) as error:
+        validate(RunConfig, values)
+    assert f"Unknown key {key}" in error.value.problem and error.value.remedy == f"Did you mean {hint}?"
+
+
+def test_a_name_near_nothing_gets_the_list():
+    with pytest.raises(ConfigError) as error:
+        validate(TrainConfig, {"zzz": 1}, "train")
+    assert "'train.zzz'" in str(error.value) and "batch_size" in error.value.remedy and "lr" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "seen"),
+    [
+        ({"train": {"epochs": 0}}, "train.epochs", "0"),
+        ({"train": {"lr": "fast"}}, "train.lr", "'fast'"),
+        ({"train": {"schedule": {"kind": "stairs"}}}, "train.schedule.kind", "'stairs'"),
+        ({"seed": -1}, "seed", "-1"),
+        ({"data": {"validation_share": 1.0}}, "data.validation_share", "1.0"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_what_was_seen(values, key, seen):
+    with pytest.raises(ConfigError) as error:
+        validate(RunConfig, values)
+    assert f"'{key}' is {seen}" in error.value.problem and f"'{key}'" in error.value.remedy
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(ConfigError) as error:
+        validate(RunConfig, {"seed": -1, "train": {"epoch": 3, "lr": 0}})
+    assert all(key in str(error.value) for key in ("'seed'", "'train.epoch'", "'train.lr'"))
+
+
+def test_two_ways_to_cut_a_stream_exclude_each_other():
+    with pytest.raises(ConfigError, match=r"data\.tasks and data\.sizes"):
+        validate(RunConfig, {"data": {"tasks": 2, "sizes": [1, 1]}})
+    assert validate(DataConfig, {"sizes": [1, 2]}).tasks is None
+
+
+@pytest.mark.parametrize("counts", [{}, {"per_class": 8, "ratio": 1.0}])
+def test_tap_needs_exactly_one_way_to_count_its_draws(counts):
+    with pytest.raises(ConfigError, match=r"tap\.per_class and tap\.ratio"):
+        validate(RunConfig, {"tap": {"kind": "full", **counts}})
+    assert validate(RunConfig, {"tap": {"kind": "off", **counts}}).tap.kind == "off"
+
+
+def test_draws_per_class_are_a_multiple_of_the_batch_or_a_number():
+    assert TapConfig(ratio=6).draws_per_class(64) == 384
+    assert TapConfig(ratio=0.5).draws_per_class(5) == 2
+    assert TapConfig(ratio=0.01).draws_per_class(8) == 1
+    assert TapConfig(per_class=7).draws_per_class(64) == 7
+
+
+def test_a_config_never_changes_after_it_is_read():
+    config = RunConfig()
+    with pytest.raises(ValidationError):
+        config.seed = 1
+    with pytest.raises(ValidationError):
+        config.train.lr = 1.0
+
+
+def test_a_config_survives_being_written_down():
+    config = validate(
+        RunConfig, {"train": {"schedule": {"freeze_steps": 40}}, "tap": {"kind": "full", "ratio": 2}, "data": {"sizes": [1, 2]}}
+    )
+    assert validate(RunConfig, config.model_dump(mode="json")) == config
+
+
+def test_merging_goes_section_by_section_and_leaves_its_sources_alone():
+    base = {"a": {"x": {"p": 1, "q": 2}, "y": 3}, "b": [1, 2]}
+    over = {"a": {"x": {"q": 5}}, "b": [9], "c": None}
+    assert merge(base, over) == {"a": {"x": {"p": 1, "q": 5}, "y": 3}, "b": [9], "c": None}
+    assert base == {"a": {"x": {"p": 1, "q": 2}, "y": 3}, "b": [1, 2]} and over["a"] == {"x": {"q": 5}}
+
+
+def test_reading_a_config_needs_no_torch():
+    source = "import sys, smope.config, smope.labels, smope.chance, smope.errors; print('torch' in sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", source], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "False"
