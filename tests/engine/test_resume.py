@@ -140,10 +140,10 @@ class Watch:
 POSITIONS = [
     ("task 1/3 · dense", 1, "the very first step"),
     ("task 1/3 · dense", 3, "between the dense and the sparse phase"),
-    ("task 1/3 · sparse", 2, "the middle of an epoch"),
-    ("task 1/3 · sparse", 3, "the last step of an epoch"),
-    ("task 1/3 · sparse", 4, "the first step of a later epoch"),
-    ("task 1/3 · sparse", 6, "between training and observing"),
+    ("task 1/3 · train", 2, "the middle of an epoch"),
+    ("task 1/3 · train", 3, "the last step of an epoch"),
+    ("task 1/3 · train", 4, "the first step of a later epoch"),
+    ("task 1/3 · train", 6, "between training and observing"),
     ("task 1/3 · statistics", 1, "the middle of observing"),
     ("task 1/3 · statistics", 3, "the end of observing"),
     ("task 1/3 · tap", 1, "the middle of TAP"),
@@ -151,7 +151,7 @@ POSITIONS = [
     ("task 1/3 · evaluate", 4, "the end of the first evaluation"),
     ("task 2/3 · statistics", 1, "a class alone, whose task begins with observing"),
     ("task 2/3 · evaluate", 4, "the middle of an evaluation"),
-    ("task 3/3 · sparse", 2, "the middle of a later task"),
+    ("task 3/3 · train", 2, "the middle of a later task"),
     ("task 3/3 · tap", 5, "the middle of a TAP epoch"),
     ("task 3/3 · evaluate", 10, "the last picture of the last evaluation"),
 ]
@@ -222,7 +222,7 @@ def test_a_checkpoint_at_every_step_changes_nothing(pictures, uninterrupted, tmp
 
 
 @pytest.mark.parametrize(
-    ("label", "count"), [("task 1/3 · sparse", 5), ("task 2/3 · statistics", 1), ("task 3/3 · tap", 4), ("task 3/3 · evaluate", 6)]
+    ("label", "count"), [("task 1/3 · train", 5), ("task 2/3 · statistics", 1), ("task 3/3 · tap", 4), ("task 3/3 · evaluate", 6)]
 )
 @pytest.mark.parametrize("minutes", [1e-9, 60.0], ids=["every-step", "every-task"])
 def test_a_crash_without_goodbye_goes_on_from_the_last_checkpoint(pictures, uninterrupted, tmp_path, label, count, minutes):

@@ -197,6 +197,18 @@ def test_regularised_epochs_are_part_of_the_total(epochs, share, plain, regulari
     assert len(views) == len({view.name for view in views}) == regularised and all(view.augmented for view in views)
 
 
+def test_one_schedule_spans_plain_and_regularised_epochs(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+    rates = []
+    step = torch.optim.Adam.step
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self, *args: rates.append(self.param_groups[0]["lr"]) or step(self, *args))
+    schedule, optimizer = {"kind": "cosine-epoch", "off_by_one": True}, {"kind": "adam"}
+    run(asked(tmp_path, tasks=1, share=0.2, epochs=50, batch_size=8, lr=1e-3, optimizer=optimizer, schedule=schedule))
+    expected = [1e-3 * math.cos(0.495 * math.pi * max(epoch - 1, 0) / 49) for epoch in range(50) for _ in range(2)]
+    assert rates == pytest.approx(expected, rel=1e-12)  # 12 pictures, two steps an epoch
+    assert rates[80] == pytest.approx(3.3e-4, rel=0.05) and rates[-1] == pytest.approx(4.74e-5, rel=0.01)
+
+
 def test_plain_features_are_taken_once():
     method = make(train=TrainConfig(epochs=20), augmented=False)
     views = [phase for phase in method.phases(Update(0, (0, 1), 0, Chance(0))) if phase.name.startswith("features")]

@@ -155,9 +155,11 @@ class Loop:
 
     def _step(self, phase: Train, optimizer: torch.optim.Optimizer, batch: Batch, steps: int) -> None:
         at = self.position
+        before, epochs = phase.span or (0, phase.epochs)
+        epoch = before + at.epoch
         for group, own in zip(optimizer.param_groups, phase.groups, strict=True):
             group["lr"] = learning_rate(
-                phase.schedule, own.lr, step=at.epoch * steps + at.step, epoch=at.epoch, steps_per_epoch=steps, epochs=phase.epochs
+                phase.schedule, own.lr, step=epoch * steps + at.step, epoch=epoch, steps_per_epoch=steps, epochs=epochs
             )
         optimizer.zero_grad(set_to_none=True)
         with self.runtime.autocast():

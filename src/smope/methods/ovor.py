@@ -21,8 +21,8 @@ and `candidates` choose; we follow the paper and NPOS, the preset `released` the
 - `regularised_share`: regularised epochs are part of the task's epochs; released commands give 40+10 of 50 and 16+4 of 20.
 - `augmented`: the released code takes the features anew each epoch, augmented. The prompt rests meanwhile, so all these passes may
   come first: each regularised epoch has one of its own. The features live in buffers until the update is over.
-- The head's optimizer and schedule start anew with the regularised epochs; in the released code one schedule spans all epochs of a
-  task, and momentum is carried over.
+- One schedule spans all of a task's epochs, as in the released code; but the head's optimizer starts anew with the regularised
+  ones, where the released code carries its momentum over.
 - With fewer outliers than batches they come around again; the released code fails there.
 
 Axes: B a batch, N features, O outliers, A anchors, S draws, L prompted blocks, P prompt rows (keys and values), C width, D = C.
@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -118,7 +119,8 @@ class Ovor(Method):
     def image_phases(self, update: Update) -> list[Phase]:
         epochs = self.train_config.epochs
         regularised = self.config.regularised_epochs(epochs)
-        phases: list[Phase] = [self.train_phase("train", self.loss(update), epochs - regularised)]
+        plain = self.train_phase("train", self.loss(update), epochs - regularised)
+        phases: list[Phase] = [replace(plain, span=(0, epochs))]
         if regularised:
             views = regularised if self.config.augmented else 1
             phases += [self._view(view) for view in range(views)]
@@ -141,7 +143,8 @@ class Ovor(Method):
         train = self.train_config
         groups = (Group(tuple(self.head.parameters()), train.lr),)
         draws = KeptFeatures(lambda: math.ceil(len(self.rows_N) / views / train.batch_size), self._batches(update, views))
-        return Train("outliers", epochs, groups, train.optimizer, train.schedule, self.outlier_loss(update), train.clip_norm, draws)
+        loss, span = self.outlier_loss(update), (train.epochs - epochs, train.epochs)
+        return Train("outliers", epochs, groups, train.optimizer, train.schedule, loss, train.clip_norm, draws, span)
 
     def remember(self, feature_ND: Tensor, rows_N: Tensor, update: Update, alone: bool) -> None:
         """The last look at the task's images: what the regularised epochs kept of them goes."""

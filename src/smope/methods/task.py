@@ -108,6 +108,7 @@ class Train:
     loss: LossFunction
     clip_norm: float | None = None
     draws: Draws | None = None
+    span: tuple[int, int] | None = None  #: of a schedule shared with other phases: epochs before this one, and epochs in all
 
 
 @dataclass(frozen=True)

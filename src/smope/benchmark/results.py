@@ -1,0 +1,89 @@
+"""The records a project promises: which are there, which are missing, and running the missing ones, cheapest first.
+
+A promise is a line `recipe: [seeds]` in `results/promised.yaml`; its record lies beside it as `<recipe>/seed<k>/record.json`. A
+record counts only while it is what its recipe says today: another config or another `numerics` version makes it missing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from smope.config import RunConfig, flatten
+from smope.engine.record import NUMERICS, PLACE_KEYS
+from smope.engine.run import RECORD, run
+from smope.errors import ConfigError
+from smope.files import read_json, write_json
+from smope.methods import find, resolve
+from smope.progress import SILENT, Progress
+from smope.recipes import load_recipe
+
+PROMISES = "promised.yaml"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One run that should have a record, and what its record lacks (empty when it is there and true)."""
+
+    config: RunConfig
+    path: Path
+    lacks: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.config.recipe} seed {self.config.seed}"
+
+    @property
+    def work(self) -> float:
+        """Roughly how long it takes, in epochs of forward passes: what learns through the ViT costs three times a plain pass."""
+        method = find(self.config.method["name"])
+        tuned = 3 if self.config.method.get("blocks") or method.needs_query else 1
+        return self.config.train.epochs * (tuned + method.passes[0] - 1)
+
+
+def promises(folder: Path) -> list[Promise]:
+    """Everything promised in `folder`, in the order of its list."""
+    path = folder / PROMISES
+    try:
+        listed = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no {path}.", "Name a folder with a list of promised records.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML ({error}).", "Write lines such as `emoji-r/smope: [0, 1, 2]`.") from None
+    return list(_read(listed, folder))
+
+
+def fulfil(
+    missing: list[Promise], scratch: Path, *, progress: Progress = SILENT, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Promise]:
+    """Run what is missing, cheapest first, each in a folder of `scratch` from which it resumes; yields a promise once it is kept."""
+    for promise in sorted(missing, key=lambda promise: promise.work):
+        progress.say(f"{promise.name}: {promise.lacks}")
+        folder = scratch / promise.config.recipe / f"seed{promise.config.seed}"
+        record = run(promise.config, folder, resume=True, progress=progress, stop=stop)
+        write_json(promise.path, record)
+        yield promise
+
+
+def _read(listed: object, folder: Path) -> Iterator[Promise]:
+    if not isinstance(listed, dict):
+        raise ConfigError(f"{folder / PROMISES} holds no list of promises.", "Write lines such as `emoji-r/smope: [0, 1, 2]`.")
+    for recipe, seeds in listed.items():
+        for seed in seeds:
+            config = resolve(load_recipe(recipe, seed=seed))
+            path = folder / recipe / f"seed{seed}" / RECORD
+            yield Promise(config, path, _lacks(config, path))
+
+
+def _lacks(config: RunConfig, path: Path) -> str:
+    if not path.exists():
+        return "not yet run"
+    record = read_json(path)
+    if record["numerics"] != NUMERICS:
+        return f"made with numerics {record['numerics']}, now {NUMERICS}"
+    before, now = flatten(record["config"]), flatten(config.model_dump(mode="json"))
+    changed = sorted(key for key in now.keys() | before.keys() if key not in PLACE_KEYS and before.get(key) != now.get(key))
+    return f"its recipe has changed: {', '.join(changed)}" if changed else ""
