@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint format lock clean
+.PHONY: help setup demo test bench results lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,8 +23,14 @@ demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, 
 
 # The whole suite comes last, so that its count is the line one reads.
 test: $(READY) ## Run the tests; those of attention also without the fast path
-	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q tests/test_attention.py tests/backbones tests/methods
+	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
 	$(BIN)/pytest
+
+bench: $(READY) ## Time a training step and a prediction against the plain ViT, turn by turn
+	$(BIN)/smope bench
+
+results: $(READY) ## List the records the project promises, and run the missing ones
+	$(BIN)/smope results
 
 lint: $(READY) ## Check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check

@@ -147,11 +147,14 @@ class ClassStatistics(Growing):
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """`per_class` draws of every known class: features (C*S, D) in float32 and their rows, class by class."""
         rows = self.known
-        noise_CSD = torch.randn(len(rows), per_class, self.mean_CD.shape[1], generator=generator).to(self.mean_CD.device)
+        shape = (len(rows), per_class, self.mean_CD.shape[1])
         if self.tap.kind in ("full", "shared"):
-            deviation_CSD = self._factored(rows, per_class, generator) + noise_CSD * math.sqrt(self.tap.jitter)
+            deviation_CSD = self._factored(rows, per_class, generator)
+            if self.tap.jitter > 0:
+                deviation_CSD += torch.randn(shape, generator=generator).to(deviation_CSD) * math.sqrt(self.tap.jitter)
         else:
-            deviation_CSD = noise_CSD * self.deviation_CD()[rows].float().unsqueeze(1)
+            deviation_CD = self.deviation_CD()[rows].float()
+            deviation_CSD = torch.randn(shape, generator=generator).to(deviation_CD) * deviation_CD.unsqueeze(1)
         features_CSD = self.mean_CD[rows].float().unsqueeze(1) + self.tap.spread * deviation_CSD
         return features_CSD.flatten(0, 1), rows.repeat_interleave(per_class)
 

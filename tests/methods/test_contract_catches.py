@@ -256,7 +256,7 @@ class OneSeedForAll(Method):
 
     def tap_phase(self, update):
         phase = super().tap_phase(update)
-        return replace(phase, draws=Draws(phase.draws.steps, lambda chance: phase.draws.epoch(Chance(0, chance.address))))
+        return replace(phase, draws=Draws(phase.draws.steps, lambda epoch, chance: phase.draws.epoch(epoch, Chance(0, chance.address))))
 
 
 @breaks(contract.check_all_state_is_in_the_state_dict, r"outside its state dict: kept\.features\.0 \(tensor\)")

@@ -227,7 +227,7 @@ def test_each_regularised_epoch_has_its_own_view_every_feature_once_and_a_share_
     assert phase.draws.steps == 3
     seen = []
     for epoch in (0, 1):
-        drawer = phase.draws.epoch(update.chance.at("outliers", epoch))
+        drawer = phase.draws.epoch(epoch, update.chance.at("outliers", epoch))
         steps = [drawer(step) for step in range(3)]
         assert [len(r) for _, r in steps] == [5, 5, 3]  # 4, 4 and 2 features; 4 outliers over 3 steps, one each
         assert all((r == OUTLIER).sum() == 1 for _, r in steps)
@@ -245,7 +245,7 @@ def test_with_more_batches_than_outliers_they_come_around_again():
     update = Update(0, (0, 1), 0, Chance(0))
     view, phase = [phase for phase in method.phases(update) if phase.name in ("features 1", "outliers")]
     view.absorb({"feature": draw(6, 8)}, torch.tensor([0, 1] * 3))
-    drawer = phase.draws.epoch(update.chance.at("outliers", 0))
+    drawer = phase.draws.epoch(0, update.chance.at("outliers", 0))
     outliers = [drawer(step)[0][1:] for step in range(phase.draws.steps)]
     assert len(outliers) == 6 and torch.equal(outliers[0], outliers[2]) and not torch.equal(outliers[0], outliers[1])
 

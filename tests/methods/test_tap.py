@@ -40,7 +40,7 @@ def epochs(method, task):
     """The batches of each epoch, as the engine would ask for them."""
     phase = method.tap_phase(update(task))
     for epoch in range(phase.epochs):
-        drawer = phase.draws.epoch(update(task).chance.at(phase.name, epoch))
+        drawer = phase.draws.epoch(epoch, update(task).chance.at(phase.name, epoch))
         yield [drawer(step) for step in range(phase.draws.steps)]
 
 
@@ -109,8 +109,8 @@ def test_a_step_can_be_asked_for_without_the_steps_before_it(balanced):
     tap = {**RELEASED, "epochs": 1} if not balanced else {"kind": "diagonal", "per_class": 3, "balanced": True, "steps": 4, "epochs": 1}
     phase = taught(tap, 2).tap_phase(update(1))
     chance = update(1).chance.at("tap", 0)
-    walked = [phase.draws.epoch(chance)(step) for step in range(3)][2]
-    jumped = phase.draws.epoch(chance)(2)
+    walked = [phase.draws.epoch(0, chance)(step) for step in range(3)][2]
+    jumped = phase.draws.epoch(0, chance)(2)
     assert torch.equal(walked[0], jumped[0]) and torch.equal(walked[1], jumped[1])
 
 

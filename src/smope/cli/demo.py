@@ -77,7 +77,7 @@ def _recipe_of(folder: Path) -> str | None:
 
 def _introduce(config: RunConfig, console: Console) -> None:
     tasks = config.data.tasks or len(config.data.sizes or [0])
-    say(console, f"Teaching emoji in {tasks} groups, one after the other; the drawings of a group are never shown again.", "bold")
+    say(console, f"Teaching emoji in {tasks} tasks, one after the other; the drawings of a task are never shown again.", "bold")
     say(console, "It learns from five vendors' drawings, and is tested on those of two vendors it has never seen.")
 
 
@@ -96,13 +96,16 @@ def _conclude(records: Mapping[str, Record], out: Path, console: Console) -> Non
     from smope.report import table, task_table
 
     taught = next(iter(records.values()))
-    _heading(console, "What it recognises of each group, in percent: just after learning it, and now that all are learned")
+    _heading(console, "What it recognises of each task: just after learning it, and now that all are learned")
     console.print(tasks(task_table(taught)))
-    _heading(console, "Beside the same backbone without prompts, taught the same: what is known over all groups, in percent")
-    grid = plain_table("", "now", "forgotten", "parameters", "time", right=("now", "forgotten", "parameters", "time"))
+    _heading(console, "Beside the same backbone without prompts, taught the same tasks")
+    numbers = ("now %", "forgotten", "parameters", "time")
+    grid = plain_table("", "trained", *numbers, right=numbers)
     for name, row in zip(records, table(records.values()), strict=True):
-        grid.add_row(name, f"{row.faa:.1f}", f"{row.forgetting:.1f}", f"{row.trainable_parameters:,}", duration(row.seconds))
+        scores = (f"{row.faa:.1f}", f"{row.forgetting:.1f}", f"{row.trainable_parameters:,}", duration(row.seconds))
+        grid.add_row(name, row.protocol, *scores)
     console.print(grid)
+    say(console, "TAP: the head is trained again on draws from what is remembered of each class, a mean and a spread.", "dim")
     _picture(records, out / "accuracy.png", console)
 
 
@@ -110,12 +113,18 @@ def _picture(records: Mapping[str, Record], path: Path, console: Console) -> Non
     from smope.report import curves
 
     try:
-        curves(records, path, "Emoji-R: what is still known, group after group")
+        labelled = {f"{name}, {_tap(record)}": record for name, record in records.items()}
+        curves(labelled, path, "Emoji-R: what is still known, task after task")
     except SmopeError as error:  # matplotlib is an extra; the demo is worth having without it
         show_error(error.problem, error.remedy)
         return
     console.print()
     say(console, f"picture {path}")
+
+
+def _tap(record: Record) -> str:
+    """A run with TAP never stands unlabelled beside one without."""
+    return "no TAP" if record["config"]["tap"]["kind"] == "off" else "TAP"
 
 
 def _heading(console: Console, text: str) -> None:

@@ -130,7 +130,7 @@ class Loop:
     def _batches(self, phase: Train, loader: Loader | None, chance: Chance) -> Iterator[Batch]:
         start = self.position.step
         if phase.draws is not None:
-            drawer = phase.draws.epoch(chance)
+            drawer = phase.draws.epoch(self.position.epoch, chance)
             for step in range(start, phase.draws.steps):
                 features, rows = drawer(step)
                 yield Batch(rows.to(self.runtime.device), chance.at(step), features_BD=features.to(self.runtime.device))

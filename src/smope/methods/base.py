@@ -84,8 +84,7 @@ class Method(Growing):
         Prompts learn only where cross-entropy says something: some class is new and there are at least two. A class that
         comes alone gets its head row from TAP, or, with TAP off, from its mean.
         """
-        learns = bool(update.new_rows) and len(update.rows) > 1
-        phases: list[Phase] = self.image_phases(update) if learns else []
+        phases: list[Phase] = self.image_phases(update) if update.teaches_prompts else []
         phases += self.observations(update, alone=len(update.rows) == 1 and bool(update.new_rows))
         head_untaught = not any(isinstance(phase, Train) for phase in phases)
         if self.tap.kind != "off" and (self.tap.first_task or not update.first or head_untaught):
@@ -155,10 +154,10 @@ class Method(Growing):
         def draw(chance: Chance) -> tuple[Tensor, Tensor]:
             return statistics.draw(per_class, chance.generator())
 
-        def balanced(chance: Chance) -> Drawer:
+        def balanced(epoch: int, chance: Chance) -> Drawer:
             return lambda step: draw(chance.at(step))
 
-        def pooled(chance: Chance) -> Drawer:
+        def pooled(epoch: int, chance: Chance) -> Drawer:
             features, rows = draw(chance)
             order = torch.randperm(len(rows), generator=chance.at("shuffle").generator()).to(rows.device)
 

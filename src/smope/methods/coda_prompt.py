@@ -90,7 +90,7 @@ class CodaPrompt(Method):
 
     def begin(self, update: Update) -> None:
         super().begin(update)
-        if update.new_rows and len(update.rows) > 1:  # as `phases`: else no prompt is trained
+        if update.teaches_prompts:
             chance = update.chance.at("components")
             self.prompts_MLPC = self._grown(self.prompts_MLPC, self.config.init_scale, chance.at("prompts"))
             self.keys_MLC = self._grown(self.keys_MLC, 1.0, chance.at("keys"))
@@ -108,8 +108,7 @@ class CodaPrompt(Method):
     def prompter(self, batch: Batch, training: bool) -> Prompter:
         if not len(self.keys_MLC):
             return PLAIN
-        assert batch.query_BD is not None, "the engine gives queries to methods that ask for them"
-        return GivenPrefix(self.prefixes(batch.query_BD, training), self.config.prefix_site == "pre")
+        return GivenPrefix(self.prefixes(batch.query, training), self.config.prefix_site == "pre")
 
     def prefixes(self, query_BC: Tensor, training: bool) -> dict[int, tuple[Tensor, Tensor]]:
         """Keys and values of each prompted block, B,P/2,C."""

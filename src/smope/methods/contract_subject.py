@@ -118,7 +118,7 @@ def _train(method: Method, vit: FrozenViT, lesson: Lesson, phase: Train, start: 
 def _batch(method: Method, vit: FrozenViT, lesson: Lesson, phase: Train, *, epoch: int, step: int) -> Batch:
     chance = lesson.update.chance.at(phase.name, epoch)
     if phase.draws is not None:
-        features_BD, rows_B = phase.draws.epoch(chance)(step)
+        features_BD, rows_B = phase.draws.epoch(epoch, chance)(step)
         return Batch(rows_B, chance.at(step), features_BD=features_BD.to(vit.pos_embed.dtype))
     order = list(range(len(lesson.rows_N)))
     random.Random(derive(chance.seed, "order", lesson.update.index, phase.name, epoch)).shuffle(order)

@@ -36,7 +36,7 @@ from smope.config import TapConfig, TrainConfig
 from smope.errors import ConfigError
 from smope.head import appended
 from smope.methods.base import MethodConfig, uniform_parameter
-from smope.methods.l2p import KeyedConfig, KeyedMethod, KeyedPrompter, query_of
+from smope.methods.l2p import KeyedConfig, KeyedMethod, KeyedPrompter
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Update
 from smope.prompts import check_blocks, halves, top_k_index
@@ -95,8 +95,8 @@ class DualPrompt(KeyedMethod):
     @torch.no_grad()
     def begin(self, update: Update) -> None:
         super().begin(update)
-        if not update.new_rows or len(update.rows) == 1:
-            return  # nothing trains a prompt
+        if not update.teaches_prompts:
+            return
         self.taught += 1
         missing = int(self.taught) - len(self.experts_TLPC)
         if missing > 0:
@@ -114,7 +114,7 @@ class DualPrompt(KeyedMethod):
     # -- prompts ---------------------------------------------------------------------------------------------------------
 
     def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
-        query_BC = query_of(batch)
+        query_BC = batch.query
         general = {block: halves(prompt_PC) for block, prompt_PC in zip(self.config.g_blocks, self.general_LPC.unbind(0), strict=True)}
         own = int(self.taught) - 1
         experts = self.experts_of(own) if training else self.found(query_BC)

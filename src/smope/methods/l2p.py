@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -149,7 +150,7 @@ class L2P(KeyedMethod):
         return [self.prompts_LNPC, self.keys_LNC]
 
     def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
-        similarity_LBN, index_LBK = self.choose(query_of(batch))
+        similarity_LBN, index_LBK = self.choose(batch.query)
         distance_LX = self.distance_LX(similarity_LBN, index_LBK) if training else None
         return KeyedPrompter(self.prefixes(index_LBK), distance_LX, self.config.prefix_site == "pre")
 
@@ -164,7 +165,9 @@ class L2P(KeyedMethod):
         found = {}
         slots = zip(blocks, self.prompts_LNPC.unbind(0), index_LBK.expand(len(blocks), -1, -1).unbind(0), strict=True)
         for block, prompts_NPC, index_BK in slots:
-            key_BKPC, value_BKPC = halves(prompts_NPC[index_BK])
+            # a product, not a look-up: the backward of an index adds up in no fixed order when several threads share it
+            mask_BKN = F.one_hot(index_BK, self.config.pool).to(prompts_NPC)
+            key_BKPC, value_BKPC = halves(torch.einsum("bkn,npc->bkpc", mask_BKN, prompts_NPC))
             found[block] = key_BKPC.flatten(1, 2), value_BKPC.flatten(1, 2)
         return found
 
@@ -188,10 +191,3 @@ class DeepL2P(L2P):
         C = self.shape.dim
         count = 5 * 30 * 20 * 2 * C + 30 * C + sum(parameter.numel() for parameter in self.head.parameters())
         return count, "the table counts 20 rows for keys and 20 for values, and one key set; the code has 10 and 10, and a key set a block"
-
-
-def query_of(batch: Batch) -> Tensor:
-    """The unprompted features, B,C; the engine gives them to methods that ask."""
-    if batch.query_BD is None:
-        raise TypeError("this batch holds no query features")
-    return batch.query_BD

@@ -16,11 +16,10 @@ from torch import nn
 
 from smope.backbones import Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.errors import ConfigError
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance
-from smope.prompts import PrefixPrompter
+from smope.prompts import PrefixPrompter, check_blocks
 
 
 class PrefixConfig(MethodConfig):
@@ -43,11 +42,7 @@ class OnePrompt(Method):
 
     def __init__(self, config: PrefixConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
         super().__init__(config, train, tap, shape, chance)
-        if max(config.blocks) >= shape.depth or min(config.blocks) < 0 or len(set(config.blocks)) < len(config.blocks):
-            raise ConfigError(
-                f"method.blocks is {config.blocks}, but the backbone has blocks 0 to {shape.depth - 1}.",
-                "Name each prompted block once, counting from 0.",
-            )
+        check_blocks("method.blocks", config.blocks, shape.depth)
         width = (shape.heads, config.experts, shape.head_dim) if config.prefix_site == "post" else (1, config.experts, shape.dim)
         size = (len(config.blocks), *width)
         self.keys_LHPD = uniform_parameter(size, config.init_scale, chance.at("keys").generator())

@@ -142,7 +142,7 @@ class Ovor(Method):
     def _regularised_phase(self, update: Update, epochs: int, views: int) -> Train:
         train = self.train_config
         groups = (Group(tuple(self.head.parameters()), train.lr),)
-        draws = KeptFeatures(lambda: math.ceil(len(self.rows_N) / views / train.batch_size), self._batches(update, views))
+        draws = Draws(lambda: math.ceil(len(self.rows_N) / views / train.batch_size), self._batches(update, views))
         loss, span = self.outlier_loss(update), (train.epochs - epochs, train.epochs)
         return Train("outliers", epochs, groups, train.optimizer, train.schedule, loss, train.clip_norm, draws, span)
 
@@ -154,12 +154,12 @@ class Ovor(Method):
 
     # -- outliers --------------------------------------------------------------------------------------------------------
 
-    def _batches(self, update: Update, views: int) -> Callable[[Chance], Drawer]:
+    def _batches(self, update: Update, views: int) -> Callable[[int, Chance], Drawer]:
         """An epoch's batches: its view's features, shuffled, each batch followed by its share of the epoch's outliers."""
         size = self.train_config.batch_size
 
-        def epoch(chance: Chance) -> Drawer:
-            view = int(chance.address[-1]) % views  # an epoch's address ends in its number
+        def epoch(number: int, chance: Chance) -> Drawer:
+            view = number % views
             features_ND, rows_N = self.features_ND.chunk(views)[view], self.rows_N.chunk(views)[view]
             order_N = torch.randperm(len(rows_N), generator=chance.at("shuffle").generator()).to(rows_N.device)
             outliers_OD = self.outliers(features_ND, len(update.rows), chance.at("draws").generator())
@@ -209,20 +209,6 @@ class Ovor(Method):
         above_B = F.relu(inlier_B - self.config.inlier_energy)
         below_O = F.relu(self.config.outlier_energy - outlier_O)
         return F.huber_loss(above_B, torch.zeros_like(above_B)) + F.huber_loss(below_O, torch.zeros_like(below_O))
-
-
-class KeptFeatures(Draws):
-    """Draws whose number of steps is known only when the features have been taken."""
-
-    _count: Callable[[], int]
-
-    def __init__(self, count: Callable[[], int], epoch: Callable[[Chance], Drawer]) -> None:
-        object.__setattr__(self, "_count", count)
-        object.__setattr__(self, "epoch", epoch)
-
-    @property
-    def steps(self) -> int:
-        return self._count()
 
 
 def neighbour_distance(points_MD: Tensor, among_ND: Tensor, k: int) -> Tensor:

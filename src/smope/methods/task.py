@@ -45,6 +45,11 @@ class Update:
     def first(self) -> bool:
         return self.known == 0
 
+    @property
+    def teaches_prompts(self) -> bool:
+        """Whether cross-entropy says something new: some class is new, and there are at least two to tell apart."""
+        return bool(self.new_rows) and len(self.rows) > 1
+
     def among(self, device: torch.device) -> Tensor:
         """The rows as an index."""
         return torch.tensor(self.rows, device=device)
@@ -74,6 +79,13 @@ class Batch:
             raise TypeError("this batch holds images, not features")
         return self.features_BD
 
+    @property
+    def query(self) -> Tensor:
+        """The unprompted features; batches of a method that needs them always have them."""
+        if self.query_BD is None:
+            raise TypeError("this batch holds no query features; the method must say needs_query")
+        return self.query_BD
+
 
 Losses = Mapping[str, Tensor]  #: named terms; the engine minimises their sum
 LossFunction = Callable[[Batch, FrozenViT], Losses]
@@ -82,10 +94,18 @@ Drawer = Callable[[int], tuple[Tensor, Tensor]]  #: step -> features, rows
 
 @dataclass(frozen=True)
 class Draws:
-    """Batches that come from the method itself, not from images: `epoch` prepares an epoch and gives its steps."""
+    """Batches that come from the method itself, not from images: `epoch`, given its number and its chance, gives its steps.
 
-    steps: int
-    epoch: Callable[[Chance], Drawer]
+    `count` may be a function, where the number of steps is known only when an earlier phase is over.
+    """
+
+    count: int | Callable[[], int]
+    epoch: Callable[[int, Chance], Drawer]
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return self.count if isinstance(self.count, int) else self.count()
 
 
 @dataclass(frozen=True)

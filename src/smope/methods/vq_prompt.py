@@ -98,7 +98,7 @@ class VQPrompt(Method):
     # -- quantisation ----------------------------------------------------------------------------------------------------
 
     def prompter(self, batch: Batch, training: bool) -> Prompter:
-        return self._prompter(self.quantise(_query(batch)))
+        return self._prompter(self.quantise(batch.query))
 
     def _prompter(self, quantised: Quantised) -> Prompter:
         return GivenPrefix(self.prefixes(quantised), self.config.prefix_site == "pre")
@@ -129,7 +129,7 @@ class VQPrompt(Method):
         """Cross-entropy over the classes of this update, and what ties mixtures and entries together."""
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
-            quantised = self.quantise(_query(batch))
+            quantised = self.quantise(batch.query)
             feature_BD = vit(batch.images, self._prompter(quantised))
             ce = self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))
             return {"ce": ce, "codebook": self.codebook_loss(quantised)}
@@ -149,8 +149,3 @@ def squared_distance(mixed_LBPC: Tensor, prompts_LNPC: Tensor) -> Tensor:
     """|p' - P_n|^2 as L,B,N. Written out, block by block: a matrix product would lose digits where the two are close."""
     pairs = zip(mixed_LBPC.unbind(0), prompts_LNPC.unbind(0), strict=True)
     return torch.stack([(mixed_BPC.unsqueeze(1) - prompts_NPC).square().sum((-1, -2)) for mixed_BPC, prompts_NPC in pairs])
-
-
-def _query(batch: Batch) -> Tensor:
-    assert batch.query_BD is not None, "the engine gives queries to methods that ask for them"
-    return batch.query_BD

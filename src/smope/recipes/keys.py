@@ -42,7 +42,7 @@ def lay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` on `base`, section by section. Naming another method begins its section anew: its fields are not the old one's.
 
     >>> lay({"method": {"name": "smope", "eps": 0.4}, "seed": 1}, {"method": {"name": "linear"}})
-    {'method': {'name': 'linear'}, 'seed': 1}
+    {'seed': 1, 'method': {'name': 'linear'}}
     """
     old, new = base.get(_FREE), over.get(_FREE)
     if isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new and new["name"] != old.get("name", new["name"]):
