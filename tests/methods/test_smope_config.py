@@ -104,9 +104,10 @@ RELEASED = {"important": "above-mean-of-used", "unused_at_test": "drop", "router
 
 
 @pytest.mark.parametrize(
-    ("preset", "fields", "kind", "first_task"), [("paper", PAPER, "full", True), ("released", RELEASED, "diagonal", False)]
+    ("preset", "fields", "kind", "first_task", "steps"),
+    [("paper", PAPER, "full", True, "all"), ("released", RELEASED, "diagonal", False, "old")],
 )
-def test_a_preset_chooses_a_side_for_every_difference(preset, fields, kind, first_task):
+def test_a_preset_chooses_a_side_for_every_difference(preset, fields, kind, first_task, steps):
     config = resolve({"method": {"name": "smope", "preset": preset}})
     assert config.method["preset"] == preset
     assert {key: config.method[key] for key in fields} == fields
@@ -114,7 +115,7 @@ def test_a_preset_chooses_a_side_for_every_difference(preset, fields, kind, firs
     tap = config.tap
     assert (tap.kind, tap.first_task) == (kind, first_task)
     assert (tap.lr, tap.optimizer.kind, tap.optimizer.weight_decay, tap.schedule.kind) == (1e-4, "adamw", 5e-4, "warm-cosine")
-    assert (tap.ratio, tap.per_class, tap.steps, tap.balanced, tap.jitter) == (1.0, None, None, False, 1e-4)
+    assert (tap.ratio, tap.per_class, tap.steps, tap.balanced, tap.jitter) == (1.0, None, steps, False, 1e-4)
     assert overrides(config) == {}
 
 

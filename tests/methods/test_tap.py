@@ -114,11 +114,11 @@ def test_a_step_can_be_asked_for_without_the_steps_before_it(balanced):
     assert torch.equal(walked[0], jumped[0]) and torch.equal(walked[1], jumped[1])
 
 
-@pytest.mark.parametrize("steps", [None, 6])
-def test_balanced_steps_hold_equally_many_draws_of_every_class(steps):
+@pytest.mark.parametrize(("steps", "count"), [("old", 5), ("all", 9), (6, 6)])
+def test_balanced_steps_hold_equally_many_draws_of_every_class(steps, count):
     tap = {"kind": "pooled", "per_class": 3, "balanced": True, "steps": steps, "epochs": 2}
     for batches in epochs(taught(tap, 3), 2):
-        assert len(batches) == (steps or 5)
+        assert len(batches) == count
         for _, rows in batches:
             assert Counter(rows.tolist()) == dict.fromkeys(range(9), 3)
         assert len({batch[0][0, 0].item() for batch in batches}) == len(batches)  # each step draws anew

@@ -53,11 +53,14 @@ def _show(counted: dict[str, Any]) -> None:
     for part, number in counted["parameters_by_part"].items():
         parts.add_row(part, f"{number:,}")
     parts.add_row("in all", f"{counted['trainable_parameters']:,}", style="bold")
+    by_paper = counted["parameters_by_paper"]
+    if by_paper is not None:
+        parts.add_row("in the SMoPE paper's table", f"{by_paper['count']:,}", style="dim")
     console.print(parts)
     console.print()
     work = plain_table("per image", "training", "test", right=("training", "test"))
     for label, key in (("passes of the ViT", "passes"), ("GFLOPs", "gflops"), ("GFLOPs with attention products", "gflops_with_attention")):
         work.add_row(label, f"{counted[key]['train']:g}", f"{counted[key]['test']:g}")
     console.print(work)
-    for note in counted["notes"]:
+    for note in [*([by_paper["why"]] if by_paper else []), *counted["notes"]]:
         say(console, note, "dim")

@@ -10,6 +10,7 @@ Axes: B pictures of a batch, 3 channels, H and W pixels.
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -127,7 +128,20 @@ def _answers(views: _Views, batches: list[list[int]], workers: int) -> Generator
         return
     # A generator of its own: DataLoader draws a seed for its workers, and must not take it from the generator everyone shares.
     private = torch.Generator()
-    yield from DataLoader(views, sampler=batches, batch_size=None, num_workers=workers, collate_fn=_as_it_is, generator=private)
+    yield from DataLoader(
+        views,
+        sampler=batches,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        generator=private,
+        worker_init_fn=_leave_ctrl_c_to_the_parent,
+    )
+
+
+def _leave_ctrl_c_to_the_parent(worker: int) -> None:
+    """The terminal sends Ctrl-C to workers too; they must live until the run has saved itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _as_it_is(answer: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialise
 from torch import Tensor
 
 from smope.errors import CheckpointError
@@ -61,7 +61,8 @@ def save(
         tensors |= _optimizer_tensors(optimizer)
     header = {"schema": SCHEMA, "config": config, "state": asdict(state)}
     with atomic_write(path) as temporary:
-        save_file(tensors, temporary, metadata={"smope": json.dumps(header)})
+        # bytes first: a full disk is then an OSError like any other
+        temporary.write_bytes(serialise(tensors, metadata={"smope": json.dumps(header)}))
 
 
 def load(path: Path) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:

@@ -1,0 +1,72 @@
+"""Promised records: one that is there and true is kept; a missing or outdated one is run, cheapest first, and resumed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from smope.benchmark.results import fulfil, promises
+from smope.errors import ConfigError
+
+RECIPE = """\
+# A tiny stream for tests.
+method: {name: METHOD}
+backbone: {name: vit-tiny-test, image_size: 16}
+data: {name: folder, root: ROOT, tasks: 2, augmentation: none, evaluation: squash}
+train: {epochs: EPOCHS, batch_size: 8}
+threads: 1
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with pictures, two recipes and a list of promises, all by paths relative to it."""
+    random = np.random.default_rng(0)
+    for index in range(4):
+        folder = tmp_path / "pictures" / f"class{index}"
+        folder.mkdir(parents=True)
+        for picture in range(5):
+            Image.fromarray(random.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(folder / f"{picture}.png")
+    for name, method, epochs in (("slow", "linear", "3"), ("quick", "ncm", "1")):
+        text = RECIPE.replace("METHOD", method).replace("ROOT", str(tmp_path / "pictures")).replace("EPOCHS", epochs)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "promised.yaml").write_text("slow.yaml: [0]\nquick.yaml: [0, 1]\n")
+    monkeypatch.chdir(tmp_path)
+    return Path("results")
+
+
+def missing(folder):
+    return [promise for promise in promises(folder) if promise.lacks]
+
+
+def test_missing_records_are_run_cheapest_first_and_then_found(place):
+    assert [promise.lacks for promise in promises(place)] == ["not yet run"] * 3
+    kept = [promise.name for promise in fulfil(missing(place), Path("scratch"))]
+    assert kept == ["quick seed 0", "quick seed 1", "slow seed 0"]
+    assert missing(place) == []
+    assert all(promise.path.is_file() for promise in promises(place))
+
+
+def test_a_record_that_is_no_longer_what_its_recipe_says_is_missing_again(place):
+    list(fulfil(missing(place), Path("scratch")))
+    recipe = Path("slow.yaml")
+    recipe.write_text(recipe.read_text().replace("epochs: 3", "epochs: 2"))
+    assert [promise.lacks for promise in missing(place)] == ["its recipe has changed: train.epochs"]
+
+
+def test_a_record_of_other_numerics_is_missing_again(place):
+    list(fulfil(missing(place), Path("scratch")))
+    path = promises(place)[0].path
+    path.write_text(json.dumps({**json.loads(path.read_text()), "numerics": 0}))
+    assert [promise.lacks for promise in missing(place)] == ["made with numerics 0, now 1"]
+
+
+@pytest.mark.parametrize(("text", "said"), [(None, "There is no"), ("[1, 2]", "holds no list"), ("a: [", "is not YAML")])
+def test_a_list_that_is_none_is_refused(tmp_path, text, said):
+    if text is not None:
+        (tmp_path / "promised.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        promises(tmp_path)
