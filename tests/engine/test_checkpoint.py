@@ -1,6 +1,7 @@
 """A run's state on disk: comes back as it was, whole or not at all, and a damaged one is told as such."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -136,11 +137,12 @@ def test_a_save_that_fails_leaves_the_old_checkpoint_and_nothing_else(path, monk
     checkpoint.save(path, some_state(), {}, Toy(), None)
     before = path.read_bytes()
 
-    def full_disk(tensors, temporary, metadata):
-        temporary.write_bytes(before[:50])
+    def full_disk(temporary, data):
+        with temporary.open("wb") as file:
+            file.write(data[:50])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full_disk)
+    monkeypatch.setattr(Path, "write_bytes", full_disk)
     with pytest.raises(OSError, match="No space"):
         checkpoint.save(path, Progressed(), {}, Toy(seed=1), None)
     assert path.read_bytes() == before and [entry.name for entry in path.parent.iterdir()] == [path.name]

@@ -4,8 +4,6 @@ import json
 import math
 import random
 import shutil
-import threading
-import time
 from contextlib import contextmanager
 
 import PIL.Image
@@ -248,16 +246,10 @@ def test_a_truncated_checkpoint_is_told_with_its_path(stopped, pictures, tmp_pat
     assert str(folder / "checkpoint.safetensors") in error.value.problem and error.value.remedy
 
 
-def test_a_run_waits_for_the_one_that_holds_its_folder(pictures, tmp_path):
-    outcome = {}
-    quick = config(pictures, train={"epochs": 1})
-    second = threading.Thread(target=lambda: outcome.update(run(quick, tmp_path)))
-    with lock(tmp_path / ".lock"):
-        second.start()
-        time.sleep(0.3)
-        assert second.is_alive() and [path.name for path in tmp_path.iterdir()] == [".lock"]
-    second.join(60)
-    assert outcome["digest"] and (tmp_path / "record.json").exists()
+def test_a_second_run_in_a_folder_is_refused_and_touches_nothing(pictures, tmp_path):
+    with lock(tmp_path / ".lock"), pytest.raises(CheckpointError, match="Another process is at work"):
+        run(config(pictures), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_the_lock_is_let_go_when_a_run_ends_however_it_ends(stopped, finished):
@@ -299,7 +291,7 @@ def test_a_loss_that_is_not_finite_names_task_phase_epoch_and_step(pictures):
 
 
 def test_a_loss_that_is_not_finite_in_a_later_phase_is_told_from_there(pictures):
-    with pytest.raises(NumericsError, match=r"task 1, phase tap, epoch 2, step 1\b"):
+    with pytest.raises(NumericsError, match=r"task 1, phase tap, epoch 1, step 2\b"):
         run(config(pictures, tap={"lr": 3e37, "schedule": {"kind": "constant"}}))
 
 
@@ -330,12 +322,13 @@ def test_learning_rates_as_the_engine_sets_them(pictures, monkeypatch):
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda self: rates.append([g["lr"] for g in self.param_groups]) or step(self))
     schedule = {"kind": "cosine", "floor": 0.0}
     run(config(pictures, data={"tasks": 1}, train={"epochs": 2, "batch_size": 15, "schedule": schedule}, tap={"lr": 1e-3}))
-    # thirty pictures are two steps an epoch: two dense, four sparse, then two epochs of one step
+    # thirty pictures are two steps an epoch: two dense, four sparse, then two epochs of as many steps as there are classes
     half, most, least = 0.01 * 0.5, 0.01 * (1 + math.sqrt(0.5)) / 2, 0.01 * (1 - math.sqrt(0.5)) / 2
     head = [0.01, half, 0.01, most, half, least]
     assert [pair[0] for pair in rates[:6]] == pytest.approx(head)
     assert [pair[1] for pair in rates[:6]] == pytest.approx([5 * rate for rate in head])
-    assert [len(pair) for pair in rates[6:]] == [1, 1] and rates[6] == [1e-3] and 1e-6 < rates[7][0] <= 1e-4
+    assert [len(pair) for pair in rates[6:]] == [1] * 12 and rates[6] == [1e-3]
+    assert 1e-6 < rates[-1][0] < rates[7][0] <= 1e-4
 
 
 # -- tuning --------------------------------------------------------------------------------------------------------------
