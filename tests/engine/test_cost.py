@@ -48,3 +48,7 @@ def test_counting_term_by_term_on_a_vit_small_enough_to_do_by_hand():
 def test_more_tasks_than_classes_is_refused():
     with pytest.raises(ConfigError, match="11 tasks"):
         cost("smope", classes=10, tasks=11, backbone="vit_base_patch16_224")
+
+
+def test_nearest_class_mean_learns_nothing():
+    assert cost("ncm", **SETTING)["trainable_parameters"] == 0

@@ -40,7 +40,7 @@ def cost(
     size = info.default_image_size if image_size is None else image_size
     taught = _grown(method, classes, tasks, info.shape, fields or {})
     parts: dict[str, int] = {}
-    for name, parameter in taught.named_parameters():
+    for name, parameter in taught.learnable().items():
         part = name.split(".")[0]
         parts[part] = parts.get(part, 0) + parameter.numel()
     one = forward_flops(info.shape, size, classes)

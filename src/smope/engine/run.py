@@ -95,7 +95,7 @@ def _refuse_second(folder: Path) -> None:
 
 def trainable_parameters(method: Method) -> int:
     """How many numbers learn, head included."""
-    return sum(parameter.numel() for parameter in method.parameters())
+    return sum(parameter.numel() for parameter in method.learnable().values())
 
 
 def _learn(config: RunConfig, folder: Path | None, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:

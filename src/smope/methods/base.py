@@ -68,6 +68,10 @@ class Method(Growing):
         """The phases that learn from images."""
         return [self.train_phase("train", self.loss(update), self.train_config.epochs)]
 
+    def learnable(self) -> dict[str, nn.Parameter]:
+        """What learns, by name, head included."""
+        return dict(self.named_parameters())
+
     def parameters_by_paper(self) -> tuple[int, str] | None:
         """How many learnable numbers the SMoPE paper's table counts for this method, and why, where it counts otherwise than the code."""
         return None

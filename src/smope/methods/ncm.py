@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from smope.backbones import FrozenViT
 from smope.methods.base import Method, MethodConfig
@@ -35,6 +35,9 @@ class NearestClassMean(Method):
 
     def image_phases(self, update: Update) -> list[Phase]:
         return []
+
+    def learnable(self) -> dict[str, nn.Parameter]:
+        return super().learnable() if self.tap.kind != "off" else {}  # means are remembered, not learned
 
     def logits(self, batch: Batch, vit: FrozenViT) -> Tensor:
         if self.tap.kind != "off":
