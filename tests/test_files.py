@@ -215,3 +215,13 @@ for _ in range(8):
     both = [run_python(script, tmp_path), run_python(script, tmp_path)]
     assert [process.wait() for process in both] == [0, 0]
     assert (tmp_path / "count").read_text() == "16"
+
+
+def test_wide_json_reads_the_same_with_a_line_an_entry(tmp_path: Path) -> None:
+    value = {"b": [1, [2, 3]], "a": {"y": 1, "x": "ü"}, "c": 0.1}
+    files.write_json(tmp_path / "wide.json", value, wide=True)
+    assert files.read_json(tmp_path / "wide.json") == value
+    assert [line.strip()[:3] for line in (tmp_path / "wide.json").read_text().splitlines()] == ["{", '"a"', '"b"', '"c"', "}"]
+    with pytest.raises(ValueError):
+        files.write_json(tmp_path / "nan.json", {"a": float("nan")}, wide=True)
+    assert not (tmp_path / "nan.json").exists()

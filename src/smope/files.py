@@ -105,11 +105,15 @@ def settle(temporary: Path, path: Path) -> None:
     _sync_folder(path.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically, with sorted keys, so that equal values are equal files. NaN is refused: it is not JSON."""
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+def write_json(path: Path, value: Any, *, wide: bool = False) -> None:
+    """Write JSON atomically, keys sorted. `wide` puts each top-level entry on one line, for records with long lists of numbers."""
+    if wide:
+        lines = (f"  {json.dumps(key)}: {json.dumps(value[key], sort_keys=True, allow_nan=False)}" for key in sorted(value))
+        text = "{\n" + ",\n".join(lines) + "\n}"
+    else:
+        text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False)
     with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
+        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:

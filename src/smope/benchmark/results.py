@@ -64,7 +64,7 @@ def fulfil(
         progress.say(f"{promise.name}: {promise.lacks}")
         folder = scratch / promise.config.recipe / f"seed{promise.config.seed}"
         record = run(promise.config, folder, resume=True, progress=progress, stop=stop)
-        write_json(promise.path, record)
+        write_json(promise.path, record, wide=True)
         yield promise
 
 

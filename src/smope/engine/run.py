@@ -113,7 +113,7 @@ def _learn(config: RunConfig, folder: Path | None, progress: Progress, stop: Cal
     result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method))
     if folder is not None:
         write_json(folder / "history.json", loop.state.history)
-        write_json(folder / RECORD, result)
+        write_json(folder / RECORD, result, wide=True)
     return result
 
 
