@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +107,14 @@ def settle(temporary: Path, path: Path) -> None:
 
 
 def write_json(path: Path, value: Any, *, wide: bool = False) -> None:
-    """Write JSON atomically, keys sorted. `wide` puts each top-level entry on one line, for records with long lists of numbers."""
-    if wide:
-        lines = (f"  {json.dumps(key)}: {json.dumps(value[key], sort_keys=True, allow_nan=False)}" for key in sorted(value))
-        text = "{\n" + ",\n".join(lines) + "\n}"
-    else:
-        text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False)
+    """Write JSON atomically, with sorted keys, so that equal values are equal files. NaN is refused: it is not JSON.
+
+    `wide` puts each entry of the outermost mapping on one line, which suits long lists of numbers.
+    """
+    dump = partial(json.dumps, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = "{\n" + ",\n".join(f"  {dump(key)}: {dump(value[key])}" for key in sorted(value)) + "\n}" if wide else dump(value, indent=2)
     with atomic_write(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(text + "\n", encoding="utf-8", newline="\n")
 
 
 def read_json(path: Path) -> Any:
