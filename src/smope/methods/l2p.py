@@ -24,6 +24,7 @@ Axes: B images, L prompted blocks (of keys: 1 where they are shared), N prompts 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -102,15 +103,16 @@ class KeyedPrompter(GivenPrefix):
         self.distance_LX = distance_LX
 
 
-class KeyedMethod(Method):
+class KeyedMethod(Method, ABC):
     """A method that asks the frozen ViT first, and whose loss has a term for the keys."""
 
     needs_query: ClassVar[bool] = True
     passes: ClassVar[tuple[int, int]] = (2, 2)
     config: KeyedConfig
 
+    @abstractmethod
     def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
-        raise NotImplementedError
+        """The prefixes found for this batch and, in training, the distances its key loss is made of."""
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update, and the key loss."""
