@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from smope.config import RunConfig, flatten
-from smope.engine.record import NUMERICS, PLACE_KEYS
+from smope.config import RunConfig
+from smope.engine.record import NUMERICS, changed_keys
 from smope.engine.run import RECORD, run
 from smope.errors import ConfigError
 from smope.files import read_json, write_json
@@ -84,6 +84,5 @@ def _lacks(config: RunConfig, path: Path) -> str:
     record = read_json(path)
     if record["numerics"] != NUMERICS:
         return f"made with numerics {record['numerics']}, now {NUMERICS}"
-    before, now = flatten(record["config"]), flatten(config.model_dump(mode="json"))
-    changed = sorted(key for key in now.keys() | before.keys() if key not in PLACE_KEYS and before.get(key) != now.get(key))
+    changed = changed_keys(record["config"], config.model_dump(mode="json"))
     return f"its recipe has changed: {', '.join(changed)}" if changed else ""

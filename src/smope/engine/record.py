@@ -39,6 +39,12 @@ def digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The dotted keys in which two configs compute different things; where they compute does not count."""
+    old, new = flatten(before), flatten(now)
+    return sorted(key for key in old.keys() | new.keys() if key not in PLACE_KEYS and old.get(key) != new.get(key))
+
+
 def make(config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, state: Progressed, trainable: int) -> dict[str, Any]:
     """The record of a finished run."""
     accuracy = [[round(value, 4) for value in row] for row in state.accuracy]

@@ -11,12 +11,12 @@ from typing import Any
 
 from smope.backbones import FrozenViT
 from smope.backbones.registry import backbone_info, load_backbone
-from smope.config import RunConfig, flatten
+from smope.config import RunConfig
 from smope.data import TaskStream, Transform, load_dataset
 from smope.engine import checkpoint, record
 from smope.engine.checkpoint import Progressed
 from smope.engine.loop import Loop
-from smope.engine.record import PLACE_KEYS
+from smope.engine.record import changed_keys
 from smope.engine.runtime import Runtime, SingleProcess
 from smope.errors import CheckpointError, ConfigError
 from smope.files import lock, read_json, sweep, write_json
@@ -125,11 +125,10 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     if not resume:
         raise CheckpointError(f"{folder} already holds a run.", "Continue it with --resume, or choose another --out.")
     try:
-        before = flatten(read_json(folder / "config.json"))
+        before: dict[str, Any] = read_json(folder / "config.json")
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{folder / 'config.json'} cannot be read ({error}).", "Choose another --out.") from None
-    now = flatten(config.model_dump(mode="json"))
-    changed = sorted(key for key in now.keys() | before.keys() if key not in PLACE_KEYS and before.get(key) != now.get(key))
+    changed = changed_keys(before, config.model_dump(mode="json"))
     if changed:
         raise CheckpointError(
             f"{folder} was started with other settings: {', '.join(changed)} differ.",
