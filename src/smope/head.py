@@ -60,13 +60,22 @@ class Head(Growing):
         self.bias = appended(self.bias, fresh[:, D])
         self.live_C = torch.cat([self.live_C, self.live_C.new_ones(count)])
 
+    def embed(self, feature_BD: Tensor) -> Tensor:
+        """What the rows see of a feature; a head with layers of its own puts them here."""
+        return feature_BD
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias as they meet an embedded feature."""
+        return self.weight, self.bias
+
     def forward(self, feature_BD: Tensor) -> Tensor:
         """Logits of every row; retired rows can never win."""
-        return F.linear(feature_BD, self.weight, self.bias).masked_fill(~self.live_C, -torch.inf)
+        return F.linear(self.embed(feature_BD), *self.rows()).masked_fill(~self.live_C, -torch.inf)
 
     def loss(self, feature_BD: Tensor, rows_B: Tensor, among: Tensor) -> Tensor:
         """Cross-entropy over the rows in `among` only: every other row gets a gradient of exactly zero."""
-        logits_BK = F.linear(feature_BD, self.weight[among], self.bias[among])
+        weight_CD, bias_C = self.rows()
+        logits_BK = F.linear(self.embed(feature_BD), weight_CD[among], bias_C[among])
         position_C = torch.full((len(self),), -1, device=rows_B.device)
         position_C[among] = torch.arange(len(among), device=rows_B.device)
         return F.cross_entropy(logits_BK, position_C[rows_B])
@@ -83,7 +92,7 @@ class Head(Growing):
         """A row for a class learned alone, where cross-entropy has no gradient: its mean at the other rows' mean norm."""
         others = self.live_C.clone()
         others[row] = False
-        direction = mean_D.to(self.weight)
+        direction = self.embed(mean_D.to(self.weight))
         if others.any():
             direction = F.normalize(direction, dim=0) * self.weight[others].norm(dim=1).mean()
             self.bias[row] = self.bias[others].mean()

@@ -36,7 +36,7 @@ def measure_step(
     chance = Chance(0, ("bench",))
     images = torch.randn(batch_size, 3, size, size, generator=chance.generator())
     rows = torch.arange(batch_size) % CLASSES + CLASSES
-    batch = Batch(rows, chance, images_B3HW=images, query_BD=vit(images) if learner.needs_query else None)
+    batch = Batch(rows, chance, images_B3HW=images, query_BD=vit(images, learner.query) if learner.needs_query else None)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)

@@ -13,6 +13,7 @@ from smope.backbones import VitShape
 from smope.backbones.registry import backbone_info
 from smope.errors import ConfigError
 from smope.methods import Chance, Method, Update, build, find, resolve
+from smope.methods.task import class_names
 
 
 def forward_flops(shape: VitShape, image_size: int, classes: int) -> int:
@@ -77,6 +78,6 @@ def _grown(name: str, classes: int, tasks: int, shape: VitShape, fields: Mapping
     known = 0
     for task in range(tasks):
         fresh = classes // tasks + (task < classes % tasks)
-        method.begin(Update(task, tuple(range(known, known + fresh)), known, Chance(0, (task,))))
+        method.begin(Update(task, tuple(range(known, known + fresh)), known, Chance(0, (task,)), class_names(known + fresh)))
         known += fresh
     return method

@@ -6,6 +6,7 @@ addressed; so a run that was stopped anywhere and resumed is the run that never 
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -72,14 +73,14 @@ class Loop:
         labels = LabelSpace(self.state.names)
         fresh = self.position.known is None
         known = len(labels) if self.position.known is None else self.position.known
-        update = Update(task.index, tuple(labels.add(task.classes)), known, Chance(self.config.seed, ("task", task.index)))
+        rows = tuple(labels.add(task.classes))
+        update = Update(task.index, rows, known, Chance(self.config.seed, ("task", task.index)), tuple(labels.names))
         if fresh:
             self.state.names = labels.live
             self.method.begin(update)
             self.method.to(self.runtime.device)
             self.position.known = known
-        phases = self.method.phases(update)
-        while self.position.phase < len(phases):
+        while self.position.phase < len(phases := self.method.phases(update)):
             self._run_phase(task, update, phases[self.position.phase])
             self.state.position = Position(task.index, known, self.position.phase + 1)
         self._evaluate(task)
@@ -140,7 +141,7 @@ class Loop:
     def _image_batches(self, loader: Loader, epoch: int, start: int, chance: Chance) -> Iterator[Batch]:
         for step, loaded in enumerate(loader.epoch(epoch, start), start):
             images = loaded.images_B3HW.to(self.runtime.device)
-            query = self._query(images, () if loader.augment else loaded.ids) if self.method.needs_query else None
+            query = functools.partial(self._query, images, () if loader.augment else loaded.ids) if self.method.needs_query else None
             yield Batch(loaded.rows_B.to(self.runtime.device), chance.at(step), images_B3HW=images, query_BD=query)
 
     @torch.no_grad()
@@ -149,7 +150,7 @@ class Loop:
         if ids and all(name in self._queries for name in ids):
             return torch.stack([self._queries[name] for name in ids]).to(self.runtime.device)
         with self.runtime.autocast():
-            query_BD: Tensor = self.vit(images_B3HW)
+            query_BD: Tensor = self.vit(images_B3HW, self.method.query)
         self._queries.update(zip(ids, query_BD.cpu().clone(), strict=False))
         return query_BD
 

@@ -32,8 +32,9 @@ class Method(Growing):
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     #: preset name -> {"method": fields, "tap": fields}
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {}
-    #: whether batches must carry the unprompted feature of the same image
+    #: whether batches must offer the unprompted feature of the same image, and how it is read off the frozen ViT
     needs_query: ClassVar[bool] = False
+    query: ClassVar[Prompter] = PLAIN
     #: forward passes of the ViT per image (training step, prediction)
     passes: ClassVar[tuple[int, int]] = (1, 1)
     #: whether only the head and the class statistics grow with tasks and classes
@@ -83,7 +84,7 @@ class Method(Growing):
     # -- what they share -------------------------------------------------------------------------------------------------
 
     def phases(self, update: Update) -> list[Phase]:
-        """How this update is learned, in order.
+        """How this update is learned, in order. Asked anew before each phase, so one may make room for what the next one trains.
 
         Prompts learn only where cross-entropy says something: some class is new and there are at least two. A class that
         comes alone gets its head row from TAP, or, with TAP off, from its mean.

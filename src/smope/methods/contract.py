@@ -29,6 +29,7 @@ from smope.methods.contract_state import (
     changed_attributes,
     difference,
     gap,
+    head_parameters,
     moments,
     plain_attributes,
     sizes,
@@ -324,7 +325,7 @@ def _step_by_step(subject: Subject, method: Method, lesson: Lesson) -> Iterator[
 def _declared(method: Method, phase: Phase | None) -> list[nn.Parameter]:
     if isinstance(phase, Train):
         return [parameter for group in phase.groups for parameter in group.parameters]
-    return list(method.head.parameters() if isinstance(phase, Observe) else method.parameters())
+    return head_parameters(method) if isinstance(phase, Observe) else list(method.parameters())
 
 
 def _require_finite(subject: Subject, method: Method, classes: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from smope.head import Head
 from smope.methods.base import Method
 
 
@@ -37,8 +38,14 @@ def snapshot(module: nn.Module) -> dict[str, Tensor]:
 
 
 def without_head(method: Method) -> dict[str, Tensor]:
-    """A copy of the parameters that are not the head's."""
-    return {name: parameter.detach().clone() for name, parameter in method.named_parameters() if not name.startswith("head.")}
+    """A copy of the parameters that are no head's."""
+    heads = {id(parameter) for parameter in head_parameters(method)}
+    return {name: parameter.detach().clone() for name, parameter in method.named_parameters() if id(parameter) not in heads}
+
+
+def head_parameters(method: Method) -> list[nn.Parameter]:
+    """The parameters of the head, and of any other head a method has for itself."""
+    return [parameter for module in method.modules() if isinstance(module, Head) for parameter in module.parameters()]
 
 
 def sizes(method: Method) -> dict[str, int]:

@@ -26,7 +26,7 @@ from smope.chance import derive
 from smope.config import ScheduleConfig, TapConfig, TrainConfig, validate
 from smope.errors import SmopeError
 from smope.methods.base import Method
-from smope.methods.task import Batch, Chance, Observe, Train, Update
+from smope.methods.task import Batch, Chance, Observe, Train, Update, class_names
 
 
 class ContractError(SmopeError):
@@ -80,15 +80,17 @@ def teach(method: Method, vit: FrozenViT, lesson: Lesson, *, stop_after: int | N
 
 
 def _walk(method: Method, vit: FrozenViT, lesson: Lesson, start: Pause) -> Iterator[Pause]:
-    phases = method.phases(lesson.update)
-    for index, phase in enumerate(phases[start.phase :], start.phase):
+    index = start.phase
+    while index < len(phases := method.phases(lesson.update)):
+        phase = phases[index]
         if isinstance(phase, Observe):
             _observe(method, vit, lesson, phase)
         else:
             for step, moments in _train(method, vit, lesson, phase, start if index == start.phase else Pause()):
                 yield Pause(index, step, moments)
-        if index + 1 < len(phases):
-            yield Pause(index + 1)
+        index += 1
+        if index < len(phases):
+            yield Pause(index)
 
 
 def _train(method: Method, vit: FrozenViT, lesson: Lesson, phase: Train, start: Pause) -> Iterator[tuple[int, tuple[Any, ...]]]:
@@ -140,7 +142,7 @@ def _observe(method: Method, vit: FrozenViT, lesson: Lesson, phase: Observe) -> 
 
 def _image_batch(method: Method, vit: FrozenViT, images_B3HW: Tensor, rows_B: Tensor, chance: Chance) -> Batch:
     with torch.no_grad():
-        query_BD = vit(images_B3HW) if method.needs_query else None
+        query_BD = vit(images_B3HW, method.query) if method.needs_query else None
     return Batch(rows_B, chance, images_B3HW=images_B3HW, query_BD=query_BD)
 
 
@@ -202,7 +204,8 @@ class Subject:
 
     def lesson(self, index: int, rows: Sequence[int], known: int, *, seed: int = 0, per_class: int = PER_CLASS, first: int = 0) -> Lesson:
         """Pictures of the classes `rows`, of which those below `known` were learned before."""
-        return Lesson(Update(index, tuple(rows), known, Chance(seed, ("task", index))), *self.images(rows, per_class, first))
+        update = Update(index, tuple(rows), known, Chance(seed, ("task", index)), class_names(max(known, *(row + 1 for row in rows))))
+        return Lesson(update, *self.images(rows, per_class, first))
 
     def stream(self, sizes: Sequence[int] = STREAM, *, seed: int = 0, per_class: int = PER_CLASS) -> list[Lesson]:
         """Lessons of new classes only, so many each."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -30,12 +31,16 @@ class Chance:
 
 @dataclass(frozen=True)
 class Update:
-    """One update of the classifier. `rows` are the head rows of its classes; those below `known` existed before."""
+    """One update of the classifier. `rows` are the head rows of its classes; those below `known` existed before.
+
+    `names` are the classes' names, one a head row, None where a row was retired; whoever has no names leaves it empty.
+    """
 
     index: int
     rows: tuple[int, ...]
     known: int
     chance: Chance
+    names: tuple[str | None, ...] = ()
 
     @property
     def new_rows(self) -> tuple[int, ...]:
@@ -55,6 +60,11 @@ class Update:
         return torch.tensor(self.rows, device=device)
 
 
+def class_names(count: int) -> tuple[str, ...]:
+    """Names for classes of which only the number is known."""
+    return tuple(f"class {row}" for row in range(count))
+
+
 @dataclass(frozen=True)
 class Batch:
     """What a loss sees: images of the task, or features drawn or cached, and the head rows they belong to."""
@@ -63,7 +73,7 @@ class Batch:
     chance: Chance
     images_B3HW: Tensor | None = None
     features_BD: Tensor | None = None
-    query_BD: Tensor | None = None  #: the unprompted feature, for methods that ask for it
+    query_BD: Tensor | Callable[[], Tensor] | None = None  #: the unprompted feature, or who computes it if the method asks
 
     @property
     def images(self) -> Tensor:
@@ -79,12 +89,12 @@ class Batch:
             raise TypeError("this batch holds images, not features")
         return self.features_BD
 
-    @property
+    @functools.cached_property
     def query(self) -> Tensor:
-        """The unprompted features; batches of a method that needs them always have them."""
+        """The unprompted features, computed when first asked for; batches of a method that needs them always have them."""
         if self.query_BD is None:
             raise TypeError("this batch holds no query features; the method must say needs_query")
-        return self.query_BD
+        return self.query_BD() if callable(self.query_BD) else self.query_BD
 
 
 Losses = Mapping[str, Tensor]  #: named terms; the engine minimises their sum
