@@ -53,9 +53,12 @@ class BackboneConfig(Section):
 class ScheduleConfig(Section):
     """How the learning rate moves. Steps are optimizer steps of one phase."""
 
-    kind: Literal["constant", "cosine", "cosine-epoch", "warm-cosine"] = Field(
-        "cosine", description="`cosine` per step down to `floor`; `cosine-epoch` is lr*cos(0.495 pi e/(E-1)); `warm-cosine` see `released`"
+    kind: Literal["constant", "cosine", "cosine-epoch", "warm-cosine", "annealing", "step"] = Field(
+        "cosine",
+        description="`cosine` per step down to `floor`, `annealing` the same per epoch; `cosine-epoch` is lr*cos(0.495 pi e/(E-1)); "
+        "`warm-cosine` see `released`; `step` a tenth every so many epochs",
     )
+    every: int | None = Field(None, gt=0, description="epochs between two steps of `step`; 30 if empty (HiDe-Prompt)")
     freeze_steps: int = Field(0, ge=0, description="steps at `floor` before the cosine begins")
     floor: float = Field(1e-6, ge=0, description="the learning rate of frozen steps and of the cosine's end")
     steps_per_epoch: int | None = Field(None, gt=0, description="length the cosine assumes for an epoch; the true one when empty")
@@ -87,9 +90,13 @@ class TrainConfig(Section):
 class TapConfig(Section):
     """Task-adaptive prediction: retrain the head on features drawn from a Gaussian of every class seen."""
 
-    kind: Literal["off", "diagonal", "full", "pooled", "shared"] = Field(
-        "diagonal", description="covariance of the draws: per dimension; whole; half the class's and half the mean one; one for all classes"
+    kind: Literal["off", "diagonal", "full", "pooled", "shared", "centroids"] = Field(
+        "diagonal",
+        description="covariance of the draws: per dimension; whole; half the class's and half the mean one; one for all classes; "
+        "one per dimension for each cluster of a class",
     )
+    centroids: int | None = Field(None, gt=0, description="clusters a class of `centroids`; 10 if empty (HiDe-Prompt)")
+    unbiased: bool | None = Field(None, description="divide squared deviations by n - 1 (HiDe-Prompt's covariance); by n if empty")
     spread: float = Field(1.0, gt=0, description="factor on the deviation of every draw; above 1 it covers styles not yet seen (ours)")
     pooled_share: float = Field(0.5, ge=0, le=1, description="weight of the mean deviation of all classes in a pooled draw")
     epochs: int = Field(50, gt=0)

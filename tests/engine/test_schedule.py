@@ -41,6 +41,21 @@ def test_cosine_per_epoch_stays_the_same_within_an_epoch_and_survives_a_single_e
     assert at_epoch(schedule, 0.5, 0, 1) == 0.5
 
 
+def test_annealing_is_a_cosine_in_whole_epochs_down_to_the_floor():
+    schedule = ScheduleConfig(kind="annealing", floor=0.1)
+    rates = [at_epoch(schedule, 1.0, epoch, 4) for epoch in range(5)]
+    assert rates == pytest.approx([0.1 + 0.45 * (1 + math.cos(math.pi * epoch / 4)) for epoch in range(5)])
+    assert rates[0] == 1.0 and rates[4] == pytest.approx(0.1)
+    assert learning_rate(schedule, 1.0, step=7, epoch=1, steps_per_epoch=5, epochs=4) == rates[1]
+    assert at_epoch(schedule, 0.01, 3, 4) <= 0.01  # a floor above the base rate never raises it
+
+
+def test_a_step_is_a_tenth_every_so_many_epochs_and_the_released_one_comes_late():
+    own, late = ScheduleConfig(kind="step", every=3), ScheduleConfig(kind="step", off_by_one=True)
+    assert [at_epoch(own, 1.0, epoch, 9) for epoch in range(7)] == pytest.approx([1, 1, 1, 0.1, 0.1, 0.1, 0.01])
+    assert [at_epoch(late, 1.0, epoch, 50) for epoch in (0, 29, 30, 31, 49)] == pytest.approx([1, 1, 1, 0.1, 0.1])
+
+
 #: ImageNet-R, 10 tasks: freeze 40, 20 epochs of an assumed 40 steps, prompts at 1.25e-2 and head at 2.5e-3
 IMAGENET_R_10 = ScheduleConfig(kind="cosine", freeze_steps=40, steps_per_epoch=40, off_by_one=True)
 

@@ -17,9 +17,13 @@ def learning_rate(schedule: ScheduleConfig, base: float, *, step: int, epoch: in
     """
     if schedule.kind == "constant":
         return base
+    late = max(epoch - 1, 0) if schedule.off_by_one else epoch
     if schedule.kind == "cosine-epoch":
-        late = max(epoch - 1, 0) if schedule.off_by_one else epoch
         return base * math.cos(0.495 * math.pi * late / max(1, epochs - 1))
+    if schedule.kind == "annealing":
+        return _cosine(base, min(schedule.floor, base), late, epochs)
+    if schedule.kind == "step":
+        return base * 0.1 ** (late // (schedule.every or 30))
     total = (schedule.steps_per_epoch or steps_per_epoch) * epochs
     if schedule.kind == "warm-cosine":
         # the released TAP: one step at the base rate, then a cosine that starts at a tenth of it

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
 from smope.config import Section, TapConfig, TrainConfig
-from smope.head import ClassStatistics, Growing, Head
-from smope.methods.task import Batch, Chance, Drawer, Draws, Group, Losses, LossFunction, Observe, Phase, Train, Update
+from smope.head import Growing, Head
+from smope.methods.tap import tap_is_due, tap_phase
+from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
+from smope.statistics import ClassStatistics
 
 
 class MethodConfig(Section):
@@ -91,10 +92,7 @@ class Method(Growing):
         """
         phases: list[Phase] = self.image_phases(update) if update.teaches_prompts else []
         phases += self.observations(update, alone=len(update.rows) == 1 and bool(update.new_rows))
-        head_untaught = not any(isinstance(phase, Train) for phase in phases)
-        if self.tap.kind != "off" and (self.tap.first_task or not update.first or head_untaught):
-            phases.append(self.tap_phase(update))
-        return phases
+        return phases + self.tap_phases(update, head_untaught=not any(isinstance(phase, Train) for phase in phases))
 
     def retire(self, rows: Sequence[int]) -> None:
         """Take classes out for ever: their rows are masked and what was remembered of them is gone."""
@@ -141,43 +139,13 @@ class Method(Growing):
         if alone and self.tap.kind == "off":
             self.head.set_from_mean(update.rows[0], self.statistics.mean_CD[update.rows[0]])
 
+    def tap_phases(self, update: Update, head_untaught: bool) -> list[Train]:
+        """What follows the images: the head on draws, where the config asks for it."""
+        return [self.tap_phase(update)] if tap_is_due(self.tap, update, head_untaught) else []
+
     def tap_phase(self, update: Update) -> Train:
         """Train the head alone on draws from every class seen."""
-        tap = self.tap
-        draws = self._draws(update)
-
-        def loss(batch: Batch, vit: FrozenViT) -> Losses:
-            return {"tap": F.cross_entropy(self.head(batch.features), batch.rows_B)}
-
-        groups = (Group(tuple(self.head.parameters()), tap.lr),)
-        return Train("tap", tap.epochs, groups, tap.optimizer, tap.schedule, loss, draws=draws)
-
-    def _draws(self, update: Update) -> Draws:
-        tap, statistics = self.tap, self.statistics
-        per_class = tap.draws_per_class(self.train_config.batch_size)
-
-        def draw(chance: Chance) -> tuple[Tensor, Tensor]:
-            return statistics.draw(per_class, chance.generator())
-
-        def balanced(epoch: int, chance: Chance) -> Drawer:
-            return lambda step: draw(chance.at(step))
-
-        def pooled(epoch: int, chance: Chance) -> Drawer:
-            features, rows = draw(chance)
-            order = torch.randperm(len(rows), generator=chance.at("shuffle").generator()).to(rows.device)
-
-            def cut(step: int) -> tuple[Tensor, Tensor]:
-                index = order[step * per_class : (step + 1) * per_class]
-                return features[index], rows[index]
-
-            return cut
-
-        seen = int(self.head.live_C.sum())
-        named = {"old": max(1, seen - len(update.new_rows)), "all": seen}
-        steps = named[tap.steps] if isinstance(tap.steps, str) else tap.steps
-        if not tap.balanced:
-            steps = min(steps, seen)
-        return Draws(steps, balanced if tap.balanced else pooled)
+        return tap_phase("tap", self.tap, self.head, self.statistics, update, self.train_config.batch_size)
 
 
 def uniform_parameter(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> nn.Parameter:
