@@ -18,7 +18,7 @@ from smope.engine.runtime import SingleProcess
 from smope.labels import LabelSpace
 from smope.methods import Chance, Method, Update, build, contract, known_methods, resolve
 from smope.methods.contract import ContractError, DoesNotApply, Subject, checks, run_all, teach
-from smope.methods.contract_subject import SHORT_TAP, Lesson
+from smope.methods.contract_subject import SHORT_TAP, TRAIN, Lesson
 from smope.prompts import top_k
 
 # What makes a method fit the tiny ViT: applied to whichever of these fields it has.
@@ -44,7 +44,17 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "one-prompt": {"pre": {"prefix_site": "pre"}},
     "ncm": {"euclidean": {"distance": "euclidean"}},
+    "deep-l2p": {"shared-keys": {"key_scope": "shared"}, "pre": {"prefix_site": "pre"}},
+    "dualprompt": {"shared-keys": {"key_scope": "shared"}, "pool": {"pool": 2, "test_keys": "all"}},
+    "coda-prompt": {"pre": {"prefix_site": "pre"}},
+    "vq-prompt": {"pre": {"prefix_site": "pre"}},
+    "ovor": {"plain-features": {"augmented": False}, "no-outliers": {"regularised_share": 0.0}},
+    "hide-prompt": {"no-contrast": {"contrast_weight": 0.0, "ensemble": 0.5}},
+    "norga": {"tanh": {"activation": "tanh"}},
+    "joint": {"frozen": {"mode": "frozen"}},
 }
+# Every weight of a ViT at the rate of a head would be noise.
+TRAINS = {"joint": TRAIN.model_copy(update={"prompt_lr_multiplier": 0.01})}
 
 
 def small(method: type[Method], fields: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +82,7 @@ CASES = cases()
 @functools.cache
 def subject(case: str) -> Subject:
     method, fields, tap = CASES[case]
-    return Subject(method, fields, tap=tap)
+    return Subject(method, fields, train=TRAINS.get(method.name, TRAIN), tap=tap)
 
 
 def applies(case: str, check: contract.Check) -> bool:

@@ -28,7 +28,7 @@ class Prompter:
         """The tokens that enter block `index`."""
         return x_BNC
 
-    def norm(self, index: int, name: str) -> tuple[Tensor, Tensor] | None:
+    def norm(self, block: Block, name: str) -> tuple[Tensor, Tensor] | None:
         """Weight and bias to use in place of the block's own `norm1` or `norm2`."""
         return None
 

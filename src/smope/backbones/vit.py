@@ -138,7 +138,7 @@ class Block(nn.Module):
 
     def _norm(self, name: str, x: Tensor, prompter: Prompter) -> Tensor:
         own: _Named = getattr(self, name)
-        weight, bias = prompter.norm(self.index, name) or (own.weight, own.bias)
+        weight, bias = prompter.norm(self, name) or (own.weight, own.bias)
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
 
     def _scaled(self, name: str, x: Tensor) -> Tensor:
@@ -232,8 +232,10 @@ class FrozenViT(nn.Module):
 
     def _positions(self) -> Tensor:
         """Position embeddings for this image size (kept once computed): CLS keeps its own, the grid is resized bicubically."""
+        side = self.image_size // self.shape.patch
+        if not isinstance(self.pos_embed, nn.Parameter):  # a tensor put in its place (`torch.func.functional_call`) may learn
+            return resize_positions(self.pos_embed, side, self.shape.antialias)
         if self._positions_1NC.numel() == 0 or self._positions_1NC.device != self.pos_embed.device:
-            side = self.image_size // self.shape.patch
             self._positions_1NC = resize_positions(self.pos_embed.detach(), side, self.shape.antialias)
         return self._positions_1NC.to(self.pos_embed.dtype)
 

@@ -102,14 +102,19 @@ class Method(Growing):
 
     def logits(self, batch: Batch, vit: FrozenViT) -> Tensor:
         """Scores of every head row for a batch of images; retired rows are minus infinity."""
-        logits_BC: Tensor = self.head(vit(batch.images, self.prompter(batch, training=False)))
+        logits_BC: Tensor = self.head(self.feature(batch, vit, training=False))
         return logits_BC
+
+    def feature(self, batch: Batch, vit: FrozenViT, training: bool) -> Tensor:
+        """The feature of each image that the head sees, B,D."""
+        feature_BD: Tensor = vit(batch.images, self.prompter(batch, training))
+        return feature_BD
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update."""
 
         def cross_entropy(batch: Batch, vit: FrozenViT) -> Losses:
-            feature_BD = vit(batch.images, self.prompter(batch, training=True))
+            feature_BD = self.feature(batch, vit, training=True)
             return {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
 
         return cross_entropy
@@ -126,7 +131,7 @@ class Method(Growing):
         """One pass that remembers each class as a Gaussian of its prompted features."""
 
         def look(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
-            return {"feature": vit(batch.images, self.prompter(batch, training=False))}
+            return {"feature": self.feature(batch, vit, training=False)}
 
         def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
             self.remember(seen["feature"], rows, update, alone)

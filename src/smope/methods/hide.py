@@ -238,7 +238,7 @@ class HidePrompt(Method):
         earlier_MD = self.statistics.prototypes(others)
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
-            feature_BD = vit(batch.images, self.prompter(batch, training=True))
+            feature_BD = self.feature(batch, vit, training=True)
             terms = {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
             if self.config.contrast_weight > 0:
                 terms["contrast"] = self.config.contrast_weight * self.contrast(earlier_MD.to(feature_BD), feature_BD)
