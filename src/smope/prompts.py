@@ -1,6 +1,7 @@
-"""Prompt parts that methods share: prefixes after the projection, and selection with a rule for ties.
+"""Prompt parts that methods share: prefixes after the projection, selection with a rule for ties, new vectors orthogonal to the old.
 
 Axes: B images, H heads, N tokens, P prompt experts (prefix entries), D dimensions of a head, L prompted blocks.
+In `orthogonal`: M old vectors, N new ones, X dimensions.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from smope.backbones import Block, Prompter
@@ -38,6 +40,21 @@ def check_blocks(key: str, blocks: Sequence[int], depth: int) -> None:
         raise ConfigError(
             f"{key} is {list(blocks)}, but the backbone has blocks 0 to {depth - 1}.", "Name each prompted block once, counting from 0."
         )
+
+
+def orthogonal(old_MX: Tensor, draws_NX: Tensor) -> Tensor:
+    """The draws as unit vectors N,X, each less its projections on the old vectors and on the new ones before it.
+
+    >>> orthogonal(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([[5.0, 3.0, 0.0], [1.0, 1.0, -4.0]])).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, -1.0]]
+    """
+    basis_MX = old_MX
+    for draw_X in draws_NX:
+        share_M = basis_MX @ draw_X / basis_MX.square().sum(1).clamp_min(1e-24)
+        rest_X = draw_X - share_M @ basis_MX
+        nothing_left = rest_X.norm() < 1e-3 * draw_X.norm()
+        basis_MX = torch.cat([basis_MX, F.normalize(draw_X if nothing_left else rest_X, dim=0).unsqueeze(0)])
+    return basis_MX[len(old_MX) :]
 
 
 class PrefixPrompter(Prompter):

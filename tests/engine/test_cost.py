@@ -52,3 +52,15 @@ def test_more_tasks_than_classes_is_refused():
 
 def test_nearest_class_mean_learns_nothing():
     assert cost("ncm", **SETTING)["trainable_parameters"] == 0
+
+
+def test_prompt_tokens_are_counted_where_they_stand():
+    found = cost("cprompt", classes=200, tasks=10, backbone="vit_base_patch16_224")
+    plain = cost("linear", classes=200, tasks=10, backbone="vit_base_patch16_224")["gflops"]["test"]
+    N, C, hidden = 197, 768, 3072
+    per_token = 2 * C * (4 * C + 2 * hidden) + 10 * C + hidden
+    longer = (5 * 50 + 7 * 100) * per_token + 5 * 100 * C
+    assert found["gflops"]["test"] == pytest.approx(2 * plain + longer / 1e9, abs=1e-3)
+    assert found["gflops"]["train"] == pytest.approx(3 * plain + 2 * longer / 1e9, abs=1e-3)
+    products = 4 * C * (12 * N**2 + 5 * 247**2 + 7 * 297**2)
+    assert found["gflops_with_attention"]["test"] - found["gflops"]["test"] == pytest.approx(products / 1e9, abs=1e-3)

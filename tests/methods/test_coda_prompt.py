@@ -13,8 +13,9 @@ from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import Batch, Chance, Update, resolve
-from smope.methods.coda_prompt import CodaPrompt, CodaPromptConfig, mixing_weights, orthogonal
+from smope.methods.coda_prompt import CodaPrompt, CodaPromptConfig, mixing_weights
 from smope.methods.contract import Subject, run_all
+from smope.prompts import orthogonal
 from smope.recipes import load_recipe
 
 SMALL = {"blocks": [0, 1, 2], "components_per_task": 3, "length": 4}

@@ -22,7 +22,7 @@ from smope.methods.contract_subject import SHORT_TAP, TRAIN, Lesson
 from smope.prompts import top_k
 
 # What makes a method fit the tiny ViT: applied to whichever of these fields it has.
-SMALL = {"blocks": [0, 1, 2], "e_blocks": [2, 3], "experts": 6, "top_k": 2}
+SMALL = {"blocks": [0, 1, 2], "e_blocks": [2, 3], "experts": 6, "top_k": 2, "second_block": 2, "second_length": 3}
 UNBALANCED = {"kind": "diagonal", "ratio": 1.0, "epochs": 6, "lr": 0.03, "schedule": {"kind": "constant"}}
 KINDS = get_args(TapConfig.model_fields["kind"].annotation)
 TAPS: dict[str, dict[str, Any]] = {
@@ -51,6 +51,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "ovor": {"plain-features": {"augmented": False}, "no-outliers": {"regularised_share": 0.0}},
     "hide-prompt": {"no-contrast": {"contrast_weight": 0.0, "ensemble": 0.5}},
     "norga": {"tanh": {"activation": "tanh"}},
+    "cprompt": {"normed": {"feature": "normed"}},
     "joint": {"frozen": {"mode": "frozen"}},
 }
 # Every weight of a ViT at the rate of a head would be noise.

@@ -6,7 +6,7 @@ bias, 5 per LayerNorm element, 1 per GELU element; the attention products are le
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from smope.backbones import VitShape
@@ -16,19 +16,23 @@ from smope.methods import Chance, Method, Update, build, find, resolve
 from smope.methods.task import class_names
 
 
-def forward_flops(shape: VitShape, image_size: int, classes: int) -> int:
-    """One plain forward pass with a linear head, by the paper's counting."""
-    N, C, patches = shape.tokens(image_size), shape.dim, (image_size // shape.patch) ** 2
+def forward_flops(shape: VitShape, image_size: int, classes: int, extra: Sequence[int] = ()) -> int:
+    """One forward pass with a linear head, by the paper's counting; `extra` are tokens that a method adds, block by block."""
+    C, patches = shape.dim, (image_size // shape.patch) ** 2
+    tokens = _tokens(shape, image_size, extra)
     embed = patches * C * (2 * 3 * shape.patch**2 + 1)
-    linear = 2 * N * C * (3 * C + C + 2 * shape.mlp_hidden)
-    block = linear + 2 * 5 * N * C + N * shape.mlp_hidden
-    return embed + shape.depth * block + 5 * N * C + 2 * C * classes
+    per_token = 2 * C * (3 * C + C + 2 * shape.mlp_hidden) + 2 * 5 * C + shape.mlp_hidden
+    return embed + sum(tokens) * per_token + 5 * tokens[-1] * C + 2 * C * classes
 
 
-def attention_flops(shape: VitShape, image_size: int) -> int:
+def attention_flops(shape: VitShape, image_size: int, extra: Sequence[int] = ()) -> int:
     """The products of queries with keys and of weights with values, 2 per multiply-add."""
-    N = shape.tokens(image_size)
-    return shape.depth * 2 * 2 * N * N * shape.dim
+    return sum(2 * 2 * N * N * shape.dim for N in _tokens(shape, image_size, extra))
+
+
+def _tokens(shape: VitShape, image_size: int, extra: Sequence[int]) -> list[int]:
+    plain = shape.tokens(image_size)
+    return [plain + more for more in extra] or [plain] * shape.depth
 
 
 def cost(
@@ -44,9 +48,11 @@ def cost(
     for name, parameter in taught.learnable().items():
         part = name.split(".")[0]
         parts[part] = parts.get(part, 0) + parameter.numel()
-    one = forward_flops(info.shape, size, classes)
-    products = attention_flops(info.shape, size)
+    extra = [taught.extra_tokens(block) for block in range(info.shape.depth)]
+    flops = {more: (forward_flops(info.shape, size, classes, more), attention_flops(info.shape, size, more)) for more in ((), tuple(extra))}
     passes = dict(zip(("train", "test"), find(method).passes, strict=True))
+    # of several passes one is the query's, which is plain
+    walks = {when: [()] * (count > 1) + [tuple(extra)] * (count - (count > 1)) for when, count in passes.items()}
     return {
         "method": method,
         "backbone": backbone,
@@ -57,10 +63,10 @@ def cost(
         "parameters_by_part": parts,
         "parameters_by_paper": _by_paper(taught),
         "passes": passes,
-        "gflops": {when: round(count * one / 1e9, 4) for when, count in passes.items()},
-        "gflops_with_attention": {when: round(count * (one + products) / 1e9, 4) for when, count in passes.items()},
+        "gflops": {when: round(sum(flops[more][0] for more in kinds) / 1e9, 4) for when, kinds in walks.items()},
+        "gflops_with_attention": {when: round(sum(sum(flops[more]) for more in kinds) / 1e9, 4) for when, kinds in walks.items()},
         "notes": [
-            "gflops: forward only, by the paper's counting (no attention products, prompts left out: under 0.5 %)",
+            "gflops: forward only, by the paper's counting (no attention products; prefixes left out: under 0.5 %; prompt tokens counted)",
             "class statistics for TAP are buffers and are not counted",
         ],
     }

@@ -35,7 +35,7 @@ class Method(Growing):
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {}
     #: whether batches must offer the unprompted feature of the same image, and how it is read off the frozen ViT
     needs_query: ClassVar[bool] = False
-    query: ClassVar[Prompter] = PLAIN
+    query: Prompter = PLAIN
     #: forward passes of the ViT per image (training step, prediction)
     passes: ClassVar[tuple[int, int]] = (1, 1)
     #: whether only the head and the class statistics grow with tasks and classes
@@ -77,6 +77,10 @@ class Method(Growing):
     def parameters_by_paper(self) -> tuple[int, str] | None:
         """How many learnable numbers the SMoPE paper's table counts for this method, and why, where it counts otherwise than the code."""
         return None
+
+    def extra_tokens(self, block: int) -> int:
+        """How many tokens longer a prompted pass is in this block."""
+        return 0
 
     def facts(self) -> dict[str, Any]:
         """What a record keeps of this method after each task, as plain numbers."""

@@ -39,7 +39,7 @@ from smope.head import appended
 from smope.methods.base import Method, MethodConfig
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Losses, LossFunction, Update
-from smope.prompts import GivenPrefix, check_blocks, halves
+from smope.prompts import GivenPrefix, check_blocks, halves, orthogonal
 
 
 class CodaPromptConfig(MethodConfig):
@@ -152,18 +152,3 @@ def mixing_weights(query_BC: Tensor, keys_MLC: Tensor, attention_MLC: Tensor) ->
     product_BML = torch.einsum("bc,mlc->bml", query_BC, attention_MLC * F.normalize(keys_MLC, dim=-1))
     squared_BML = torch.einsum("bc,mlc->bml", query_BC.square(), attention_MLC.square())
     return product_BML / squared_BML.clamp_min(1e-24).sqrt()
-
-
-def orthogonal(old_MX: Tensor, draws_NX: Tensor) -> Tensor:
-    """The draws as unit vectors N,X, each less its projections on the old vectors and on the new ones before it.
-
-    >>> orthogonal(torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([[5.0, 3.0, 0.0], [1.0, 1.0, -4.0]])).tolist()
-    [[0.0, 1.0, 0.0], [0.0, 0.0, -1.0]]
-    """
-    basis_MX = old_MX
-    for draw_X in draws_NX:
-        share_M = basis_MX @ draw_X / basis_MX.square().sum(1).clamp_min(1e-24)
-        rest_X = draw_X - share_M @ basis_MX
-        nothing_left = rest_X.norm() < 1e-3 * draw_X.norm()
-        basis_MX = torch.cat([basis_MX, F.normalize(draw_X if nothing_left else rest_X, dim=0).unsqueeze(0)])
-    return basis_MX[len(old_MX) :]
