@@ -22,7 +22,17 @@ from smope.methods.contract_subject import SHORT_TAP, TRAIN, Lesson
 from smope.prompts import top_k
 
 # What makes a method fit the tiny ViT: applied to whichever of these fields it has.
-SMALL = {"blocks": [0, 1, 2], "e_blocks": [2, 3], "experts": 6, "top_k": 2, "second_block": 2, "second_length": 3}
+SMALL = {
+    "blocks": [0, 1, 2],
+    "e_blocks": [2, 3],
+    "experts": 6,
+    "top_k": 2,
+    "second_block": 2,
+    "second_length": 3,
+    "kernel": 3,
+    "hidden": 16,
+    "key_width": 12,
+}
 UNBALANCED = {"kind": "diagonal", "ratio": 1.0, "epochs": 6, "lr": 0.03, "schedule": {"kind": "constant"}}
 KINDS = get_args(TapConfig.model_fields["kind"].annotation)
 TAPS: dict[str, dict[str, Any]] = {
@@ -51,6 +61,11 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "ovor": {"plain-features": {"augmented": False}, "no-outliers": {"regularised_share": 0.0}},
     "hide-prompt": {"no-contrast": {"contrast_weight": 0.0, "ensemble": 0.5}},
     "norga": {"tanh": {"activation": "tanh"}},
+    "convprompt": {
+        "names": {"count_rule": "names", "train_keys": True},
+        "list": {"count_rule": "list", "counts": [2, 1]},
+        "constant": {"count_rule": "constant", "most": 2, "carry": False, "pull": 1.0},
+    },
     "cprompt": {"normed": {"feature": "normed"}},
     "joint": {"frozen": {"mode": "frozen"}},
 }

@@ -157,6 +157,11 @@ class Method(Growing):
         return tap_phase("tap", self.tap, self.head, self.statistics, update, self.train_config.batch_size)
 
 
+def centred_parameter(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> nn.Parameter:
+    """Uniform in (-bound, bound), as torch initialises a layer of 1 / bound^2 inputs."""
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+
 def uniform_parameter(shape: tuple[int, ...], scale: float, generator: torch.Generator) -> nn.Parameter:
     """Uniform in [0, scale), the initialisation of this family's prompts."""
     return nn.Parameter(torch.empty(shape).uniform_(0, scale, generator=generator))

@@ -41,7 +41,7 @@ from smope.backbones import PLAIN, Block, FrozenViT, Prompter, VitShape
 from smope.config import ScheduleConfig, Section, TapConfig, TrainConfig
 from smope.errors import ConfigError
 from smope.head import Head
-from smope.methods.base import Method, MethodConfig
+from smope.methods.base import Method, MethodConfig, centred_parameter
 from smope.methods.registry import register
 from smope.methods.tap import tap_is_due, tap_phase
 from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
@@ -87,10 +87,10 @@ class IdentityHead(Head):
 
     def __init__(self, dim: int, hidden: int, generator: torch.Generator) -> None:
         super().__init__(dim)
-        self.inner_weight = _uniform(hidden, dim, bound=dim**-0.5, generator=generator)
-        self.inner_bias = _uniform(hidden, bound=dim**-0.5, generator=generator)
-        self.outer_weight = _uniform(dim, hidden, bound=hidden**-0.5, generator=generator)
-        self.outer_bias = _uniform(dim, bound=hidden**-0.5, generator=generator)
+        self.inner_weight = centred_parameter((hidden, dim), dim**-0.5, generator)
+        self.inner_bias = centred_parameter((hidden,), dim**-0.5, generator)
+        self.outer_weight = centred_parameter((dim, hidden), hidden**-0.5, generator)
+        self.outer_bias = centred_parameter((dim,), hidden**-0.5, generator)
         self.norm_weight = nn.Parameter(torch.ones(dim))
         self.norm_bias = nn.Parameter(torch.zeros(dim))
 
@@ -170,9 +170,8 @@ class HidePrompt(Method):
         """Where the new task's prompt starts: at the last one's end, or anywhere."""
         if len(self.prompts_TLPC):
             return self.prompts()[-1:]
-        start_1LPC = torch.empty(1, *self.prompts_TLPC.shape[1:])
-        bound = self.config.init_scale
-        return start_1LPC.uniform_(-bound, bound, generator=chance.at("prompts").generator()).to(self.prompts_TLPC)
+        size, chance = (1, *self.prompts_TLPC.shape[1:]), chance.at("prompts")
+        return centred_parameter(size, self.config.init_scale, chance.generator()).detach().to(self.prompts_TLPC)
 
     def retire(self, rows: Any) -> None:
         super().retire(rows)
@@ -271,7 +270,3 @@ class HidePrompt(Method):
             return phases
         size = self.train_config.batch_size
         return [tap_phase("identity tap", self.identity_tap, self.identity, self.identity_statistics, update, size), *phases]
-
-
-def _uniform(*shape: int, bound: float, generator: torch.Generator) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))

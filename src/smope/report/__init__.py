@@ -1,7 +1,8 @@
 """Tables and plots, all drawn from records and from nothing else."""
 
+from smope.report.compare import compare, find_records
 from smope.report.curves import curves
 from smope.report.records import Record, load_records
 from smope.report.tables import Row, TaskRow, table, task_table
 
-__all__ = ["Record", "Row", "TaskRow", "curves", "load_records", "table", "task_table"]
+__all__ = ["Record", "Row", "TaskRow", "compare", "curves", "find_records", "load_records", "table", "task_table"]

@@ -1,0 +1,222 @@
+"""Runs side by side: one line a recipe, mean and deviation over its seeds, and one table for what may be compared at all.
+
+Two records stand in one table only if they saw the same pictures through the same backbone, computed by code of the same `numerics`;
+of one seed and the same tasks, the classes must have come in the same order.
+Two are seeds of one line only if their configs agree in everything but the seed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from smope.engine.record import changed_keys
+from smope.errors import DataError
+from smope.report.records import Record, load_records
+from smope.report.sheet import Sheet
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and population deviation of some seeds' numbers."""
+
+    mean: float
+    deviation: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """The spread of these values."""
+        return cls(statistics.fmean(values), statistics.pstdev(values), len(values))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" if self.count == 1 else f"{self.mean:.2f} ± {self.deviation:.2f}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One recipe over its seeds. Accuracies in percent."""
+
+    name: str
+    method: str
+    preset: str | None
+    protocol: str
+    tasks: int
+    seeds: tuple[int, ...]
+    faa: Spread
+    caa: Spread | None  #: a run of one task has none
+    forgetting: Spread | None
+    sample_accuracy: Spread
+    trainable_parameters: int
+    seconds: float  #: mean
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Lines that may be compared, best first."""
+
+    title: str
+    lines: tuple[Line, ...]
+
+
+def find_records(places: Iterable[Path]) -> list[Record]:
+    """Every record in or below these folders (or the files themselves), in the order of their paths."""
+    found: list[Path] = []
+    for place in places:
+        below = sorted(place.rglob("record.json")) if place.is_dir() else [place]
+        if not below:
+            raise DataError(f"There is no record.json in or below {place}.", "Name a folder of finished runs.")
+        found += below
+    return load_records(dict.fromkeys(path.resolve() for path in found))
+
+
+def compare(records: Iterable[Record]) -> list[Comparison]:
+    """One comparison for each set of records that may stand side by side."""
+    tables: list[tuple[_Ground, list[Record]]] = []
+    for record in records:
+        home = next((group for ground, group in tables if ground == _ground(record) and _same_pictures(group, record)), None)
+        if home is None:
+            tables.append((_ground(record), home := []))
+        home.append(record)
+    numerics = {ground.numerics for ground, _ in tables}
+    return [Comparison(_title(ground, numerics), _lines(group)) for ground, group in tables]
+
+
+def sheet(comparison: Comparison) -> Sheet:
+    """The comparison as a table of words."""
+    columns = ("run", "protocol", "seeds", "FAA", "CAA", "forgetting", "learnable", "seconds")
+    rows = [
+        (
+            line.name,
+            line.protocol,
+            ranges(line.seeds),
+            str(line.faa),
+            str(line.caa or "–"),
+            str(line.forgetting or "–"),
+            f"{line.trainable_parameters:,}",
+            f"{line.seconds:.0f}",
+        )
+        for line in comparison.lines
+    ]
+    return Sheet(comparison.title, columns, tuple(rows), numbers=columns[3:])
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """Seeds as people write them.
+
+    >>> ranges([0, 1, 2, 5]), ranges([3]), ranges([0, 1])
+    ('0-2, 5', '3', '0, 1')
+    """
+    runs: list[list[int]] = []
+    for seed in seeds:
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+
+
+def plain(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON holds it."""
+    return asdict(comparison)
+
+
+class _Ground(NamedTuple):
+    """What all records of a table share."""
+
+    dataset: str
+    split: str
+    backbone: str
+    weights: str
+    pixels: int | None
+    numerics: int
+
+
+def _ground(record: Record) -> _Ground:
+    data, backbone = record["dataset"], record["backbone"]
+    seen_through = (backbone["name"], backbone.get("fingerprint", ""), backbone.get("image_size"))
+    return _Ground(data["name"], data.get("split", "final"), *seen_through, record["numerics"])
+
+
+def _same_pictures(group: Sequence[Record], record: Record) -> bool:
+    """Whether the group's runs of the same seed and tasks, if any, had the same pictures in the same order of classes."""
+    alike = [other for other in group if (other["seed"], other["task_sizes"]) == (record["seed"], record["task_sizes"])]
+    return all(other["dataset"].get("fingerprint") == record["dataset"].get("fingerprint") for other in alike)
+
+
+def _title(ground: _Ground, numerics: set[int]) -> str:
+    judged = "" if ground.split == "final" else f" ({ground.split})"
+    pixels = f" at {ground.pixels} px" if ground.pixels else ""
+    return f"{ground.dataset}{judged} · {ground.backbone}{pixels}" + (f" · numerics {ground.numerics}" if len(numerics) > 1 else "")
+
+
+def _lines(records: Sequence[Record]) -> tuple[Line, ...]:
+    groups: list[list[Record]] = []
+    for record in records:
+        home = next((group for group in groups if _same_line(group[0], record)), None)
+        if home is None:
+            groups.append([record])
+        elif all(record["digest"] != other["digest"] for other in home):
+            home.append(record)
+    names = _names([group[0] for group in groups])
+    return tuple(sorted((_line(name, group) for name, group in zip(names, groups, strict=True)), key=lambda line: -line.faa.mean))
+
+
+def _same_line(one: Record, other: Record) -> bool:
+    same = one["method"] == other["method"] and one["protocol"] == other["protocol"] and one.get("recipe") == other.get("recipe")
+    return same and set(changed_keys(one["config"], other["config"])) <= {"seed"}
+
+
+def _line(name: str, records: Sequence[Record]) -> Line:
+    records = sorted(records, key=lambda record: record["seed"])
+    seeds = tuple(record["seed"] for record in records)
+    if len(set(seeds)) < len(seeds):
+        raise DataError(
+            f"Two records of {name} have the same seed and config, but other numbers.", "Compare folders that hold one of them each."
+        )
+    first, several = records[0], len(records[0]["task_sizes"]) > 1
+
+    def spread(key: str) -> Spread:
+        return Spread.of([record[key] for record in records])
+
+    return Line(
+        name=name,
+        method=first["method"],
+        preset=first.get("preset"),
+        protocol=first["protocol"],
+        tasks=len(first["task_sizes"]),
+        seeds=seeds,
+        faa=spread("faa"),
+        caa=spread("caa") if several else None,
+        forgetting=spread("forgetting") if several else None,
+        sample_accuracy=spread("sample_accuracy"),
+        trainable_parameters=first["trainable_parameters"],
+        seconds=spread("seconds").mean,
+    )
+
+
+def _names(records: Sequence[Record]) -> list[str]:
+    """What each line is called: its recipe, or its method; where two would be called the same, also what the second has changed."""
+    named: dict[str, Record] = {}
+    for record in records:
+        name = _recipe(record)
+        if name in named:
+            config, before = record["config"], named[name]["config"]
+            changes = [f"{key}={_value(config, key)}" for key in changed_keys(before, config) if key != "seed"]
+            name = f"{name} {' '.join(changes)}"
+        named[name] = record
+    return list(named)
+
+
+def _recipe(record: Record) -> str:
+    return str(record.get("recipe") or record["method"]).split("/", 1)[-1]
+
+
+def _value(config: Mapping[str, Any], key: str) -> Any:
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

@@ -1,0 +1,65 @@
+"""A table of words, and the forms in which it is handed on."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_LATEX = str.maketrans(
+    {**{c: f"\\{c}" for c in "&%$#_{}"}, "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Columns, and rows of as many words; `numbers` are the columns that hold numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[str, ...] = ()
+
+
+def markdown(sheet: Sheet) -> str:
+    """As GitHub reads it.
+
+    >>> print(markdown(Sheet("", ("run", "FAA"), (("a|b", "77.00"),), numbers=("FAA",))), end="")
+    | run | FAA |
+    |---|---:|
+    | a\\|b | 77.00 |
+    """
+    rule = "".join("---:|" if name in sheet.numbers else "---|" for name in sheet.columns)
+    lines = [sheet.columns, *sheet.rows]
+    head, *body = ["| " + " | ".join(word.replace("|", r"\|") for word in words) + " |" for words in lines]
+    return "\n".join([head, f"|{rule}", *body]) + "\n"
+
+
+def comma_separated(sheet: Sheet) -> str:
+    """As spreadsheets read it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([sheet.columns, *sheet.rows])
+    return out.getvalue()
+
+
+def latex(sheet: Sheet) -> str:
+    """A tabular for the `booktabs` package.
+
+    >>> print(latex(Sheet("", ("run", "FAA"), (("a_b", "77.00 ± 0.50"),), numbers=("FAA",))), end="")
+    \\begin{tabular}{lr}
+    \\toprule
+    run & FAA \\\\
+    \\midrule
+    a\\_b & 77.00 $\\pm$ 0.50 \\\\
+    \\bottomrule
+    \\end{tabular}
+    """
+    shape = "".join("r" if name in sheet.numbers else "l" for name in sheet.columns)
+    rules = ["\\toprule", _latex_row(sheet.columns), "\\midrule", *map(_latex_row, sheet.rows), "\\bottomrule"]
+    return "\n".join([f"\\begin{{tabular}}{{{shape}}}", *rules, "\\end{tabular}"]) + "\n"
+
+
+def _latex_row(words: Sequence[str]) -> str:
+    return " & ".join(word.translate(_LATEX).replace("±", r"$\pm$").replace("–", "--") for word in words) + r" \\"
