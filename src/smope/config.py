@@ -84,6 +84,7 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     clip_norm: float | None = Field(None, gt=0)
+    checkpointing: bool | None = Field(None, description="compute activations again in the backward pass: more time, far less memory")
     drop_last: bool = Field(False, description="skip the last partial batch (never the only one)")
 
 

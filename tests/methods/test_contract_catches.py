@@ -13,6 +13,7 @@ from smope.methods.contract import ContractError, DoesNotApply, Subject, checks
 from smope.methods.contract_subject import SHORT_TAP
 from smope.methods.one_prompt import OnePrompt
 from smope.methods.task import Draws, Group
+from smope.prompts import PrefixPrompter
 
 TAP = {**SHORT_TAP, "kind": "pooled", "first_task": True}
 CAUGHT: list = []
@@ -30,6 +31,23 @@ def breaks(check, words, *, fields=None, tap=None, raises=ContractError):
 
 
 BLOCKS = {"blocks": [0, 1], "experts": 4}
+
+
+class CarryingPrompter(PrefixPrompter):
+    """Adds what the block asked before was given: in the backward pass that is another block."""
+
+    before = 0.0
+
+    def prefix(self, block, x_BNC, q_BHND):
+        scores, values = super().prefix(block, x_BNC, q_BHND)
+        before, self.before = self.before, scores.mean()
+        return scores * (1 + before), values
+
+
+@breaks(contract.check_activation_checkpointing_changes_nothing, "with activation checkpointing it learns another", fields=BLOCKS)
+class CarriesFromBlockToBlock(OnePrompt):
+    def prompter(self, batch, training):
+        return CarryingPrompter(self.config.blocks, self.keys_LHPD, self.values_LHPD)
 
 
 # -- prediction ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What a method may do inside the frozen ViT, and nothing else.
 
 A prompter is made anew for each forward pass and keeps what the losses need afterwards (scores, chosen experts), so two
-passes may run at once. The ViT walks its blocks in the open and asks the prompter at each one.
+passes may run at once. The ViT walks its blocks in the open and asks the prompter at each one. With activation checkpointing it asks
+again in the backward pass, last block first: an answer may rest on what earlier blocks were told, never on which was asked last.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from smope.attention import attend
 from smope.backbones.prompter import PLAIN, Prompter
@@ -167,6 +168,8 @@ class FrozenViT(nn.Module):
             )
         self.shape = shape
         self.image_size = image_size
+        #: keep only each block's input for the backward pass and compute the rest again: a third more time, a fraction of the memory
+        self.checkpointing = False
         self.cls_token = nn.Parameter(torch.zeros(1, 1, shape.dim))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + shape.grid**2, shape.dim))
         if shape.registers:
@@ -181,8 +184,15 @@ class FrozenViT(nn.Module):
         """The feature of each image, B,C, as the prompter asks for it."""
         x_BNC = self.embed(images_B3HW)
         last = len(self.blocks) - 1
+        # tensors that only stand in for this call (`torch.func.functional_call`) are gone when a block would be computed again
+        again = self.checkpointing and torch.is_grad_enabled() and isinstance(self.pos_embed, nn.Parameter)
         for index, block in enumerate(self.blocks):
-            x_BNC = block(prompter.tokens(index, x_BNC), prompter, cls_only=prompter.cls_only and index == last)
+            x_BNC = prompter.tokens(index, x_BNC)
+            cls_only = prompter.cls_only and index == last
+            if again:
+                x_BNC = checkpoint(block, x_BNC, prompter, cls_only, use_reentrant=False, preserve_rng_state=False)
+            else:
+                x_BNC = block(x_BNC, prompter, cls_only)
         return prompter.feature(self, x_BNC)
 
     def embed(self, images_B3HW: Tensor) -> Tensor:

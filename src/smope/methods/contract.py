@@ -126,6 +126,18 @@ def check_retired_classes_are_never_predicted(subject: Subject) -> None:
     subject.require(logits[:, 3:].isfinite().all(), "with earlier classes retired, the next task is learned to scores that are not finite.")
 
 
+def check_activation_checkpointing_changes_nothing(subject: Subject) -> None:
+    """Where the ViT computes its activations again in the backward pass, the same is learned."""
+    own = dataclasses.replace(subject)
+    own.vit.checkpointing = True
+    learned, again = (taught.learn(taught.fresh(), *taught.stream()[:2]) for taught in (subject, own))
+    for name, tensor in learned.state_dict().items():
+        apart = gap(tensor.double(), again.state_dict()[name].double()) if tensor.numel() else 0.0
+        subject.require(
+            apart <= 1e-9, f"with activation checkpointing it learns another {name}, by {apart:.3g}: a prompter rests on order."
+        )
+
+
 # -- what moves in learning ----------------------------------------------------------------------------------------------
 
 

@@ -146,8 +146,9 @@ class ConvPrompter(Prompter):
         self._keys_JX = F.normalize(keys_JX, dim=-1)
         self._matcher = matcher
         self._offsets = offsets_NYC.unbind(0)  # norm1 and norm2 of block 0, of block 1, ..., the final norm
-        self._carry = carry
-        self._before: Tensor | None = None
+        before = zip(list(prompts)[1:], prompts, strict=False) if carry else ()
+        self._before = dict(before)  # the prompted block before each
+        self._made: dict[int, Tensor] = {}
 
     def prompts(self, index: int) -> bool:
         return index in self._prompts
@@ -155,8 +156,9 @@ class ConvPrompter(Prompter):
     def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
         weight_BJ = F.normalize(self._matcher(x_BNC[:, 0]), dim=-1) @ self._keys_JX.T
         own_WBHPD = torch.einsum("bj,whjpd->wbhpd", weight_BJ, self._prompts[block.index])
-        key_BHPD, value_BHPD = (own_WBHPD if self._before is None else own_WBHPD + self._before).unbind(0)
-        self._before = own_WBHPD if self._carry else None
+        self._made[block.index] = own_WBHPD
+        earlier = self._before.get(block.index)
+        key_BHPD, value_BHPD = (own_WBHPD if earlier is None else own_WBHPD + self._made[earlier]).unbind(0)
         return q_BHND @ key_BHPD.transpose(-1, -2) * block.scale, value_BHPD
 
     def norm(self, block: Block, name: str) -> tuple[Tensor, Tensor]:
