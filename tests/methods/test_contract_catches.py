@@ -36,7 +36,7 @@ BLOCKS = {"blocks": [0, 1], "experts": 4}
 class CarryingPrompter(PrefixPrompter):
     """Adds what the block asked before was given: in the backward pass that is another block."""
 
-    before = 0.0
+    before = torch.zeros((), dtype=torch.float64, requires_grad=True)
 
     def prefix(self, block, x_BNC, q_BHND):
         scores, values = super().prefix(block, x_BNC, q_BHND)
