@@ -39,10 +39,27 @@ def attend(q_BHND: Tensor, k_BHMD: Tensor, v_BHMD: Tensor, scores: Tensor | None
     _check_shapes(q_BHND, k_BHMD, scores, values)
     if scores is None or values is None:
         return F.scaled_dot_product_attention(q_BHND, k_BHMD, v_BHMD)
+    if q_BHND.dtype in (torch.bfloat16, torch.float16):  # a prompt's scores and the softmax over them stay in float32
+        with torch.autocast(q_BHND.device.type, enabled=False):
+            return attend(q_BHND.float(), k_BHMD.float(), v_BHMD.float(), scores.float(), values.float()).to(q_BHND.dtype)
     if _fused_applies(q_BHND):
         out: Tensor = _Fused.apply(q_BHND, k_BHMD, v_BHMD, scores, values)  # type: ignore[no-untyped-call]
         return out
     return attend_public(q_BHND, k_BHMD, v_BHMD, scores, values)
+
+
+def prefix_scores(q_BHND: Tensor, keys: Tensor, scale: float) -> Tensor:
+    """q.k * scale of every query with every prefix key, B,H,N,P; in float32 at least, whatever the precision around it.
+
+    `keys` is B,H,P,D or H,P,D (shared by the batch).
+    """
+    with torch.autocast(q_BHND.device.type, enabled=False):
+        return at_least_float32(q_BHND) @ at_least_float32(keys).transpose(-1, -2) * scale
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision raised to float32; anything else as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def attend_plain(q_BHND: Tensor, k_BHMD: Tensor, v_BHMD: Tensor, scores: Tensor, values: Tensor) -> Tensor:

@@ -138,6 +138,9 @@ class RunConfig(Section):
     seed: int = Field(0, ge=0)
     threads: int = Field(2, gt=0, description="CPU threads; part of the run, because sums depend on it in the last bit")
     device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto")
+    precision: Literal["float32", "bfloat16", "float16"] | None = Field(
+        None, description="of the ViT's products, float32 if empty; prompts' scores, softmax, losses and statistics stay in float32"
+    )
     eval_batch_size: int = Field(100, gt=0)
     checkpoint_minutes: float = Field(3.0, gt=0, description="time between checkpoints inside a task")
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from smope.attention import prefix_scores
 from smope.backbones import Block, Prompter
 from smope.errors import ConfigError
 
@@ -71,7 +72,7 @@ class PrefixPrompter(Prompter):
 
     def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
         key_HPD, value_HPD = self.projected(block)
-        return q_BHND @ key_HPD.transpose(-1, -2) * block.scale, value_HPD
+        return prefix_scores(q_BHND, key_HPD, block.scale), value_HPD
 
     def projected(self, block: Block) -> tuple[Tensor, Tensor]:
         """Keys and values as the attention takes them, H,P,D: sent through the block's own W_K and W_V where the site is `pre`."""
@@ -100,7 +101,7 @@ class GivenPrefix(Prompter):
             key, value = _projected(block, key, "key"), _projected(block, value, "value")
         else:
             key, value = _heads(key, block.heads), _heads(value, block.heads)
-        return q_BHND @ key.transpose(-1, -2) * block.scale, value
+        return prefix_scores(q_BHND, key, block.scale), value
 
 
 def halves(prompt: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -163,19 +164,26 @@ class Loop:
                 phase.schedule, own.lr, step=epoch * steps + at.step, epoch=epoch, steps_per_epoch=steps, epochs=epochs
             )
         optimizer.zero_grad(set_to_none=True)
-        with self.runtime.autocast():
+        with nullcontext() if phase.draws else self.runtime.autocast():  # a head on draws costs nothing in full precision
             terms = phase.loss(batch, self.vit)
         total = torch.stack(list(terms.values())).sum()
         if not math.isfinite(total.item()):
             self._refuse_numbers(phase, {name: term.item() for name, term in terms.items()})
-        total.backward()
+        (total * self.runtime.loss_scale).backward()
         parameters = [p for group in phase.groups for p in group.parameters]
+        self._unscale(parameters)
         self.runtime.reduce_gradients(parameters)
         if phase.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, phase.clip_norm)
         optimizer.step()
         for name, term in terms.items():
             self.state.epoch_sums[name] = self.state.epoch_sums.get(name, 0.0) + term.item()
+
+    def _unscale(self, parameters: list[torch.nn.Parameter]) -> None:
+        if self.runtime.loss_scale != 1:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    parameter.grad /= self.runtime.loss_scale
 
     def _refuse_numbers(self, phase: Train, terms: dict[str, float]) -> None:
         at = self.position

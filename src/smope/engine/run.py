@@ -100,7 +100,7 @@ def trainable_parameters(method: Method) -> int:
 
 
 def _learn(config: RunConfig, folder: Path | None, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
-    runtime = SingleProcess(config.device, config.threads)
+    runtime = SingleProcess(config.device, config.threads, config.precision)
     ready = prepare(config, runtime, progress)
     state = Progressed(split=ready.stream.split_fingerprint)
     loop = Loop(config, ready.stream, ready.transform, ready.vit, ready.method, runtime, state, folder, progress, stop)

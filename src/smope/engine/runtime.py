@@ -19,6 +19,7 @@ class Runtime(Protocol):
 
     device: torch.device
     is_main: bool
+    loss_scale: float  #: by which a loss is multiplied before, and gradients are divided after, the backward pass
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
@@ -35,13 +36,16 @@ class SingleProcess:
 
     is_main = True
 
-    def __init__(self, device: str = "auto", threads: int | None = None) -> None:
+    def __init__(self, device: str = "auto", threads: int | None = None, precision: str | None = None) -> None:
         self.device = choose_device(device)
+        self._low = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision or "")
+        # gradients of half-precision activations lie under float16's smallest number unless they are scaled up on their way
+        self.loss_scale = 1024.0 if self._low == torch.float16 else 1.0
         if threads is not None:
             torch.set_num_threads(threads)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        return nullcontext()
+        return nullcontext() if self._low is None else torch.autocast(self.device.type, dtype=self._low)
 
     def reduce_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
         pass

@@ -46,6 +46,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
+from smope.attention import prefix_scores
 from smope.backbones import PLAIN, Block, FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.errors import ConfigError
@@ -159,7 +160,7 @@ class ConvPrompter(Prompter):
         self._made[block.index] = own_WBHPD
         earlier = self._before.get(block.index)
         key_BHPD, value_BHPD = (own_WBHPD if earlier is None else own_WBHPD + self._made[earlier]).unbind(0)
-        return q_BHND @ key_BHPD.transpose(-1, -2) * block.scale, value_BHPD
+        return prefix_scores(q_BHND, key_BHPD, block.scale), value_BHPD
 
     def norm(self, block: Block, name: str) -> tuple[Tensor, Tensor]:
         return _shifted(getattr(block, name), self._offsets[2 * block.index + ("norm1", "norm2").index(name)])

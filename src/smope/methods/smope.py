@@ -29,6 +29,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from smope.attention import at_least_float32
 from smope.backbones import Block, FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.methods.base import MethodConfig
@@ -85,7 +86,8 @@ class ExpertPrompter(PrefixPrompter):
 
     def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
         key_HPD, value_HPD = self.projected(block)
-        raw_BHP = torch.einsum("bhd,hpd->bhp", q_BHND.mean(2), key_HPD)
+        with torch.autocast(q_BHND.device.type, enabled=False):
+            raw_BHP = torch.einsum("bhd,hpd->bhp", at_least_float32(q_BHND).mean(2), at_least_float32(key_HPD))
         score_BHP = raw_BHP * block.scale
         slot = self._slots[block.index]
         self._raw[slot] = raw_BHP
