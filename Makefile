@@ -26,8 +26,9 @@ test: $(READY) ## Run the tests; those of attention also without the fast path
 	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
 	$(BIN)/pytest
 
-bench: $(READY) ## Time a training step and a prediction against the plain ViT, turn by turn
-	$(BIN)/smope bench
+bench: $(READY) ## Measure what is claimed of speed and memory, turn by turn (about 15 minutes)
+	$(BIN)/smope bench attention training prediction tap tasks memory
+	$(BIN)/smope bench attention training prediction task --backbone dinov2-s14-reg-mri --image-size 84 --batch-size 32
 
 results: $(READY) ## List the records the project promises, and run the missing ones
 	$(BIN)/smope results

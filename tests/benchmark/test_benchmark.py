@@ -1,7 +1,12 @@
 """The stopwatch itself: rounds are interleaved, the warm-up does not count, ratios are taken round by round."""
 
-from smope.benchmark import measure_step
+import pytest
+
+from smope.benchmark import Setting, measure
+from smope.benchmark.memory import growth
 from smope.benchmark.timing import interleaved, median_ratio
+from smope.errors import SmopeError
+from smope.methods import known_methods
 
 
 def test_contestants_take_turns_and_the_first_round_does_not_count():
@@ -16,7 +21,54 @@ def test_a_ratio_is_the_median_of_ratios_not_the_ratio_of_medians():
     assert median_ratio(seconds, "a", "b") == 0.5
 
 
-def test_a_measurement_says_what_it_compared():
-    result = measure_step("smope", backbone="vit_base_patch16_224", image_size=32, batch_size=2, rounds=1, threads=1)
-    assert result["step_over_plain"] > 0 and result["predict_over_plain"] > 0
-    assert set(result["images_per_second"]) == {"step", "plain step", "predict", "plain predict"}
+SMALL = Setting("vit_base_patch16_224", image_size=32, batch_size=2, classes=2)
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Every section but memory, once, as small as it goes; on a machine like this one the times mean nothing."""
+    return measure(["attention", "training", "prediction", "tasks"], SMALL, rounds=1, threads=1)
+
+
+def test_a_measurement_says_on_what_and_every_ratio_names_both_sides(measured):
+    assert (measured["backbone"], measured["image_size"], measured["batch_size"]) == ("vit_base_patch16_224", 32, 2)
+    for section in measured["sections"]:
+        assert section["ratios"]
+        for ratio in section["ratios"]:
+            assert ratio["value"] > 0 and {ratio["what"], ratio["against"]} <= set(section["medians"])
+
+
+def test_prediction_is_measured_against_every_method_that_has_a_prompt(measured):
+    (section,) = (section for section in measured["sections"] if section["section"] == "prediction")
+    against = {ratio["against"] for ratio in section["ratios"]}
+    assert set(known_methods()) - {"smope", "ncm", "linear", "joint"} <= against
+    assert sum("plain ViT" in name for name in against) == 2  # both senses, always together
+
+
+def test_the_state_grows_by_head_rows_and_statistics_alone(measured):
+    (section,) = (section for section in measured["sections"] if section["section"] == "task 50")
+    width = 768
+    row, statistics = 4 * (width + 1) + 1, 8 * (1 + 2 * width)
+    assert section["medians"]["state bytes a class"] == pytest.approx(row + statistics, rel=0.01)
+
+
+def test_a_prediction_computes_its_query_each_time():
+    learner = SMALL.taught("coda-prompt")
+    count = []
+    hook = SMALL.vit.register_forward_hook(lambda *_: count.append(1))
+    act = SMALL.predict(learner)
+    act()
+    act()
+    hook.remove()
+    assert len(count) == 4
+
+
+def test_memory_is_measured_in_a_process_of_its_own():
+    assert growth("smope", "vit-tiny-test", 16, 2) >= 0
+    with pytest.raises(SmopeError, match="measures memory failed"):
+        growth("smope", "no-such-backbone", 16, 2)
+
+
+def test_a_whole_task_is_measured_against_both_kinds_of_tap():
+    (section,) = measure(["task"], Setting("vit-tiny-test", batch_size=50), rounds=1, threads=1)["sections"]
+    assert [ratio["against"] for ratio in section["ratios"]] == ["naive, same TAP", "naive, released TAP"]

@@ -1,5 +1,6 @@
 """Measurements of the library itself: ratios of two things timed in one run, turn by turn, never absolute times."""
 
-from smope.benchmark.step import measure_step
+from smope.benchmark.sections import SECTIONS, measure
+from smope.benchmark.setting import Setting
 
-__all__ = ["measure_step"]
+__all__ = ["SECTIONS", "Setting", "measure"]

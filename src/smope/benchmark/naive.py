@@ -21,6 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from smope.backbones import Block, FrozenViT
+from smope.engine.schedule import make_optimizer
+from smope.methods import Chance
+from smope.methods.contract_subject import Lesson
 from smope.methods.smope import Smope
 
 
@@ -112,6 +115,60 @@ class NaiveSmope(nn.Module):
                 for rank in range(self.config.top_k):
                     loss = loss + F.cross_entropy(logits_pP, chosen_pK[:, rank])
         return loss
+
+
+class NaiveTask:
+    """A whole task the released way: steps, a pass for statistics, and TAP."""
+
+    def __init__(self, start: Smope, vit: FrozenViT, lesson: Lesson, epochs: int) -> None:
+        self._start, self._vit, self._lesson, self._epochs = start, vit, lesson, epochs
+
+    def with_our_tap(self) -> None:
+        """TAP as our method does it."""
+        learner = self._learn()
+        tap = learner.tap_phase(self._lesson.update)
+        assert tap.draws is not None
+        optimizer = make_optimizer(tap)
+        drawer = tap.draws.epoch(0, Chance(0))
+        for step in range(tap.draws.steps):
+            features, rows = drawer(step)
+            self._head_step(learner, optimizer, features, rows)
+
+    def with_released_tap(self) -> None:
+        """TAP with a D x D Gaussian a class, drawn anew in each of 50 epochs; as many steps as there are old classes."""
+        learner, size = self._learn(), self._start.train_config.batch_size
+        kept, known = learner.statistics, learner.statistics.known
+        covariance_CDD = torch.diag_embed(kept.variance_CD()[known] + 1e-4).float()
+        optimizer = torch.optim.AdamW(learner.head.parameters(), lr=1e-4, weight_decay=5e-4)
+        for _ in range(50):
+            features = naive_draws(kept.mean_CD[known].float(), covariance_CDD, size)
+            rows = known.repeat_interleave(size)
+            order = torch.randperm(len(rows))
+            for part in order[: self._lesson.update.known * size].split(size):
+                self._head_step(learner, optimizer, features[part], rows[part])
+
+    def _learn(self) -> Smope:
+        learner = copy.deepcopy(self._start)
+        learner.begin(self._lesson.update)
+        naive = NaiveSmope(learner, self._vit)
+        prompts = [*naive.keys, *naive.values]
+        optimizer = torch.optim.AdamW([{"params": list(naive.head.parameters()), "lr": 5e-3}, {"params": prompts, "lr": 2.5e-2}])
+        among = self._lesson.update.among(self._lesson.rows_N.device)
+        parts = torch.arange(len(self._lesson.rows_N)).split(self._start.train_config.batch_size)
+        for _ in range(self._epochs):
+            for part in parts:
+                naive.step(self._lesson.images_N3HW[part], self._lesson.rows_N[part], among, optimizer)
+        with torch.no_grad():
+            for part in parts:
+                naive(self._lesson.images_N3HW[part], later_task=False)
+        learner.statistics.add(torch.randn(len(self._lesson.rows_N), self._vit.shape.dim), self._lesson.rows_N)
+        return learner
+
+    @staticmethod
+    def _head_step(learner: Smope, optimizer: torch.optim.Optimizer, features: Tensor, rows: Tensor) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(learner.head(features), rows).backward()
+        optimizer.step()
 
 
 def naive_draws(mean_CD: Tensor, covariance_CDD: Tensor, per_class: int) -> Tensor:

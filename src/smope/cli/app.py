@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import compare, cost, demo, lists, results, run
+from smope.cli import bench, compare, cost, demo, lists, results, run
 from smope.cli.edge import Edge
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ app.add_typer(lists.data_app, name="data", rich_help_panel=_LOOK)
 app.add_typer(lists.backbones_app, name="backbones", rich_help_panel=_LOOK)
 app.command("compare", rich_help_panel=_LOOK, epilog="Example: smope compare results/emoji-r --format markdown")(compare.compare)
 app.command("cost", rich_help_panel=_LOOK, epilog="Example: smope cost smope --classes 200 --tasks 10 --json")(cost.cost)
-app.command("bench", rich_help_panel=_LOOK, epilog="Example: smope bench smope --rounds 20")(results.bench)
+app.command("bench", rich_help_panel=_LOOK, epilog="Example: smope bench training prediction --rounds 10")(bench.bench)
 app.command("results", rich_help_panel=_TEACH, epilog="Example: smope results --list")(results.results)
 app.command("version", rich_help_panel=_LOOK, epilog="Example: smope version")(version)
 

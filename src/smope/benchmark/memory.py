@@ -1,0 +1,57 @@
+"""Peak memory of a training step, measured where nothing else has been: in a process of its own.
+
+    python -m smope.benchmark.memory '{"kind": "smope", "backbone": "vit_base_patch16_224", "pixels": 224, "batch": 32}'
+
+prints by how many MiB the process grew over what it held with the model and the batch loaded.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+from smope.errors import SmopeError
+
+_TIME_LIMIT = 600
+
+
+def growth(kind: str, backbone: str, pixels: int, batch: int) -> float:
+    """MiB that three steps of this kind add to a fresh process."""
+    asked = json.dumps({"kind": kind, "backbone": backbone, "pixels": pixels, "batch": batch})
+    done = subprocess.run(
+        [sys.executable, "-m", "smope.benchmark.memory", asked], capture_output=True, text=True, timeout=_TIME_LIMIT, check=False
+    )
+    if done.returncode:
+        raise SmopeError(
+            f"The process that measures memory failed: {done.stderr.strip()[-300:]}", "Free some memory, or lower --batch-size."
+        )
+    return float(done.stdout)
+
+
+def _peak() -> float:
+    """The most this process has held so far, in MiB."""
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes / (1024 * 1024 if sys.platform == "darwin" else 1024)
+
+
+def _measure(kind: str, backbone: str, pixels: int, batch: int) -> float:
+    from smope.backbones import PLAIN
+    from smope.benchmark.setting import Setting
+    from smope.methods.smope import Smope
+
+    setting = Setting(backbone, pixels, batch)
+    learner = setting.taught("smope", fields=setting.released)
+    assert isinstance(learner, Smope)
+    setting.vit.checkpointing = kind == "smope, checkpointing"
+    step = setting.naive_step(learner) if kind == "naive" else setting.step(learner)
+    Setting(backbone, pixels, 1).plain_step(PLAIN)()  # libraries load themselves on first use; that is no part of the step
+    before = _peak()
+    for _ in range(3):
+        step()
+    return _peak() - before
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{_measure(**json.loads(sys.argv[1]))}\n")

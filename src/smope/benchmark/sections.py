@@ -1,0 +1,195 @@
+"""What `make bench` measures, section by section. Every figure is a ratio of two things timed turn by turn in one run."""
+
+from __future__ import annotations
+
+import copy
+import statistics as numbers
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from smope.attention import attend, attend_plain
+from smope.backbones import PLAIN
+from smope.benchmark.memory import growth
+from smope.benchmark.naive import NaiveTask, naive_draws
+from smope.benchmark.setting import Act, AllRows, Setting
+from smope.benchmark.timing import interleaved, median_ratio
+from smope.config import TapConfig
+from smope.engine.runtime import machine
+from smope.methods import Chance, Method, build, known_methods, resolve
+from smope.methods.contract import teach
+from smope.methods.contract_subject import Lesson
+from smope.methods.smope import Smope
+from smope.recipes import load_recipe
+from smope.statistics import ClassStatistics
+
+EVERYONE, SAVED = "plain ViT, all rows", "plain ViT, CLS row"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How much of `against` a thing takes; `bar` is the most the project promises, on the setting it names (ViT-B/16 at 224 px)."""
+
+    what: str
+    against: str
+    value: float
+    bar: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One section: its ratios, and what they were computed from."""
+
+    section: str
+    unit: str
+    medians: Mapping[str, float]
+    ratios: tuple[Ratio, ...]
+
+
+def prediction(setting: Setting, rounds: int) -> Measured:
+    """SMoPE against the plain ViT in two senses, and against every other method; queries are not cached."""
+    contestants = {EVERYONE: setting.plain_predict(AllRows()), SAVED: setting.plain_predict(PLAIN)}
+    methods = [name for name in known_methods() if name not in ("ncm", "linear", "joint")]
+    contestants |= {name: setting.predict(setting.taught(name)) for name in methods}
+    bars = {EVERYONE: 0.97, SAVED: 1.05, "dualprompt": 0.53, "coda-prompt": 0.53, "vq-prompt": 0.53}
+    others = [name for name in contestants if name != "smope"]
+    return _timed("prediction", contestants, rounds, [("smope", other, bars.get(other)) for other in others])
+
+
+def training(setting: Setting, rounds: int) -> Measured:
+    """A step of the second task, losses and optimizer included, against the limit and against the released way."""
+    smope = setting.taught("smope", fields=setting.released)
+    assert isinstance(smope, Smope)
+    twin = Setting(setting.backbone, setting.image_size, setting.batch_size)
+    twin.vit.checkpointing = True
+    contestants: dict[str, Act] = {
+        EVERYONE: setting.plain_step(AllRows()),
+        SAVED: setting.plain_step(PLAIN),
+        "smope": setting.step(smope),
+        "smope, checkpointing": twin.step(twin.taught("smope", fields=twin.released)),
+        "naive": setting.naive_step(smope),
+    }
+    pairs = [("smope", EVERYONE, 0.93), ("smope", SAVED, 1.06), ("smope", "naive", 0.58), ("smope, checkpointing", "smope", 1.5)]
+    return _timed("training step", contestants, rounds, pairs)
+
+
+def attention(setting: Setting, rounds: int) -> Measured:
+    """Forward and backward of one block's attention with a prefix: the formula against the fast way."""
+    shape, chance = setting.vit.shape, Chance(0, ("attention",)).generator()
+    B, H, N, D, P = setting.batch_size, shape.heads, shape.tokens(setting.pixels), shape.head_dim, 25
+    sizes = [(B, H, N, D)] * 3 + [(B, H, 1, P), (H, P, D)]
+    inputs = [torch.randn(size, generator=chance).requires_grad_() for size in sizes]
+    contestants = {"plain": lambda: attend_plain(*inputs).sum().backward(), "fast": lambda: attend(*inputs).sum().backward()}
+    return _timed("attention", contestants, rounds * 5, [("fast", "plain", None)])
+
+
+def tap(setting: Setting, rounds: int) -> Measured:
+    """One draw of 64 features for each of 200 classes of 768 dimensions that had 30 pictures each."""
+    C, D, per_class, pictures = 200, 768, 64, 30
+    features = torch.randn(C * pictures, D, generator=Chance(0, ("tap",)).generator())
+    rows = torch.arange(C).repeat_interleave(pictures)
+    kept = {}
+    for kind in ("full", "diagonal", "shared"):
+        kept[kind] = ClassStatistics(D, TapConfig.model_validate({"kind": kind, "per_class": per_class}))
+        kept[kind].grow(C)
+        kept[kind].add(features, rows)
+    centred = features.unflatten(0, (C, pictures)) - kept["full"].mean_CD.float().unsqueeze(1)
+    covariance_CDD = centred.transpose(1, 2) @ centred / pictures + 1e-4 * torch.eye(D)
+    mean_CD = kept["full"].mean_CD.float()
+    chance = Chance(0).generator()
+    contestants: dict[str, Act] = {kind: partial(statistics.draw, per_class, chance) for kind, statistics in kept.items()}
+    contestants["D x D Gaussians"] = partial(naive_draws, mean_CD, covariance_CDD, per_class)
+    return _timed("TAP draw", contestants, min(rounds, 3), [(kind, "D x D Gaussians", 1 / 50) for kind in kept])
+
+
+def whole_task(setting: Setting, rounds: int) -> Measured:
+    """A second task of 100 pictures: 5 epochs, statistics and TAP as emoji-r/smope has them, against the same done the released way."""
+    epochs, pictures = 5, 100
+    recipe = load_recipe("emoji-r/smope")
+    train = {"epochs": epochs, "batch_size": setting.batch_size, "schedule": {"kind": "constant"}}
+    config = resolve({**recipe, "method": {"name": "smope", **setting.released}, "train": train})
+    images = torch.randn(pictures, 3, setting.pixels, setting.pixels, generator=Chance(0, ("task",)).generator())
+    lessons = [Lesson(setting.update(i), images, torch.arange(pictures) % setting.classes + i * setting.classes) for i in range(2)]
+    start = build(config, setting.vit.shape)
+    assert isinstance(start, Smope)
+    start.begin(lessons[0].update)
+    start.statistics.add(torch.randn(pictures, setting.vit.shape.dim), lessons[0].rows_N)
+    naive = NaiveTask(start, setting.vit, lessons[1], epochs)
+    contestants: dict[str, Act] = {
+        "smope": lambda: teach(copy.deepcopy(start), setting.vit, lessons[1]),
+        "naive, same TAP": naive.with_our_tap,
+        "naive, released TAP": naive.with_released_tap,
+    }
+    pairs = [("smope", "naive, same TAP", 0.60), ("smope", "naive, released TAP", 0.35)]
+    return _timed("a whole task", contestants, min(rounds, 2), pairs)
+
+
+def many_tasks(setting: Setting, rounds: int) -> Measured:
+    """A step in task 50 against one in task 2, and what the state grows by."""
+    few, many = (setting.taught("smope", tasks) for tasks in (2, 50))
+    timed = _timed("task 50", {"task 2": setting.step(few), "task 50": setting.step(many, task=49)}, rounds, [("task 50", "task 2", 1.05)])
+    prompts = [sum(p.numel() for p in learner.prompt_parameters()) for learner in (few, many)]
+    per_class = (_bytes(many) - _bytes(few)) / (48 * setting.classes)
+    sizes = {"prompt parameters, task 2": prompts[0], "prompt parameters, task 50": prompts[1], "state bytes a class": per_class}
+    same = Ratio("prompt parameters, task 50", "prompt parameters, task 2", prompts[1] / prompts[0], 1.0)
+    return Measured(timed.section, timed.unit, {**timed.medians, **sizes}, (*timed.ratios, same))
+
+
+def memory(setting: Setting, rounds: int) -> Measured:
+    """Peak memory of a step, as growth of a fresh process each, by batch size."""
+    kinds = ("smope", "smope, checkpointing", "naive")
+    sizes = sorted({setting.batch_size, 32})
+    medians = {f"{kind}, batch {size}": growth(kind, setting.backbone, setting.pixels, size) for size in sizes for kind in kinds}
+    ratios = []
+    for size in sizes:
+        for kind, bar in (("smope", 0.75), ("smope, checkpointing", 0.25)):
+            name, naive = f"{kind}, batch {size}", f"naive, batch {size}"
+            ratios.append(Ratio(name, naive, medians[name] / medians[naive], bar if size == 32 else None))
+    return Measured("peak memory", "MiB", medians, tuple(ratios))
+
+
+SECTIONS: Mapping[str, Callable[[Setting, int], Measured]] = {
+    "attention": attention,
+    "training": training,
+    "prediction": prediction,
+    "tap": tap,
+    "tasks": many_tasks,
+    "task": whole_task,
+    "memory": memory,
+}
+
+
+def measure(names: list[str], setting: Setting, rounds: int, threads: int) -> dict[str, Any]:
+    """Run these sections and say on what."""
+    torch.set_num_threads(threads)
+    sections = [SECTIONS[name](setting, rounds) for name in names]
+    return {
+        "backbone": setting.backbone,
+        "image_size": setting.pixels,
+        "batch_size": setting.batch_size,
+        "rounds": rounds,
+        "threads": threads,
+        "machine": machine(),
+        "sections": [asdict(section) for section in sections],
+    }
+
+
+def _timed(section: str, contestants: Mapping[str, Act], rounds: int, pairs: Sequence[tuple[str, str, float | None]]) -> Measured:
+    seconds = interleaved(contestants, rounds)
+    medians = {name: numbers.median(times) for name, times in seconds.items()}
+    ratios = tuple(Ratio(what, against, median_ratio(seconds, what, against), bar) for what, against, bar in pairs)
+    return Measured(section, "seconds", medians, ratios)
+
+
+def _bytes(learner: Method) -> int:
+    """Size of a method's state on disk."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.safetensors"
+        save_file({name: tensor.contiguous() for name, tensor in learner.state_dict().items()}, path)
+        return path.stat().st_size

@@ -1,0 +1,55 @@
+"""`smope bench`: the ratios the project claims, measured here and now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from smope.cli.console import say, stdout, write_json
+from smope.cli.grid import plain_table
+from smope.errors import ConfigError, nearest
+
+
+def bench(
+    sections: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SECTION]...", help="attention, training, prediction, tap, tasks, task, memory."),
+    ] = None,
+    backbone: Annotated[str, typer.Option(metavar="NAME", help="A name from `smope backbones`; its weights are not needed.")] = (
+        "vit_base_patch16_224"
+    ),
+    image_size: Annotated[int | None, typer.Option(min=1, metavar="PIXELS", help="Side of an image.", show_default="its own")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a step.")] = 8,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="How often each contestant takes its turn.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, metavar="N", help="CPU threads.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+) -> None:
+    """Measure what the project claims of its speed: every contestant takes its turn in every round, and ratios are medians over rounds."""
+    from smope.benchmark import SECTIONS, Setting, measure
+
+    names = sections or list(SECTIONS)
+    for name in names:
+        if name not in SECTIONS:
+            raise ConfigError(f"There is no section '{name}'.", nearest(name, SECTIONS))
+    measured = measure(names, Setting(backbone, image_size, batch_size), rounds, threads)
+    if as_json:
+        write_json(measured)
+        return
+    console = stdout()
+    pixels = f"{measured['image_size']} px, batches of {batch_size}, {threads} threads, {rounds} rounds"
+    say(console, f"{backbone} (random weights) at {pixels} · {measured['machine']['processor']}", "bold")
+    for section in measured["sections"]:
+        _show(console, section)
+
+
+def _show(console: Console, section: dict[str, Any]) -> None:
+    console.print()
+    say(console, section["section"], "bold")
+    grid = plain_table("", "against", "ratio", "promised", right=("ratio", "promised"), fixed=("", "against"))
+    for ratio in section["ratios"]:
+        bar = "" if ratio["bar"] is None else f"{ratio['bar']:.3g}"
+        grid.add_row(ratio["what"], ratio["against"], f"{ratio['value']:.3f}", bar)
+    console.print(grid)
+    say(console, f"medians in {section['unit']}: " + ", ".join(f"{name} {value:.4g}" for name, value in section["medians"].items()), "dim")
