@@ -98,6 +98,7 @@ class TapConfig(Section):
     )
     centroids: int | None = Field(None, gt=0, description="clusters a class of `centroids`; 10 if empty (HiDe-Prompt)")
     unbiased: bool | None = Field(None, description="divide squared deviations by n - 1 (HiDe-Prompt's covariance); by n if empty")
+    augmented: bool | None = Field(None, description="statistics of augmented images (VQ-Prompt's released code); of plain ones if empty")
     spread: float = Field(1.0, gt=0, description="factor on the deviation of every draw; above 1 it covers styles not yet seen (ours)")
     pooled_share: float = Field(0.5, ge=0, le=1, description="weight of the mean deviation of all classes in a pooled draw")
     epochs: int = Field(50, gt=0)

@@ -106,7 +106,12 @@ def applies(case: str, check: contract.Check) -> bool:
     return not rarer or any(word in check.__name__ for word in TAP_PROMISES)
 
 
-PAIRS = [pytest.param(case, check, id=f"{case}-{check.__name__[6:]}") for case in CASES for check in checks() if applies(case, check)]
+PAIRS = [  # a case's checks share what was taught, so they stay in one process
+    pytest.param(case, check, id=f"{case}-{check.__name__[6:]}", marks=pytest.mark.xdist_group(case))
+    for case in CASES
+    for check in checks()
+    if applies(case, check)
+]
 
 
 @pytest.mark.parametrize(("case", "check"), PAIRS)

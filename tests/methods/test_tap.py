@@ -8,7 +8,7 @@ import torch
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.engine.schedule import learning_rate, make_optimizer
-from smope.methods import Batch, Chance, Update
+from smope.methods import Batch, Chance, Train, Update
 from smope.methods.linear import Linear
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.smope import Smope
@@ -209,3 +209,10 @@ def test_the_loss_is_cross_entropy_over_every_class_seen():
         logits = features @ method.head.weight.T + method.head.bias
         by_hand = sum(logits[i].exp().sum().log() - logits[i, rows[i]] for i in range(4)) / 4
     assert loss.item() == pytest.approx(by_hand.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("augmented", [None, True])
+def test_statistics_are_of_plain_images_unless_the_config_says_augmented(augmented):
+    tap = {"kind": "diagonal", "ratio": 1.0, "augmented": augmented}
+    (observe,) = [phase for phase in taught(tap, 1).phases(update(0)) if not isinstance(phase, Train)]
+    assert observe.augmented == bool(augmented)

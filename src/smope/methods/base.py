@@ -140,7 +140,7 @@ class Method(Growing):
         def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
             self.remember(seen["feature"], rows, update, alone)
 
-        return [Observe("statistics", look, absorb)]
+        return [Observe("statistics", look, absorb, augmented=bool(self.tap.augmented))]
 
     def remember(self, feature_ND: Tensor, rows_N: Tensor, update: Update, alone: bool) -> None:
         """Merge the features into the class statistics."""
