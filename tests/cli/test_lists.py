@@ -71,9 +71,9 @@ def test_cost_takes_the_methods_settings_and_no_others(call: Call) -> None:
         (["methods", "smop"], "'smope'"),
         (["cost", "smop"], "'smope'"),
         (["cost", "smope", "--backbone", "vit_base_patch16"], "'vit_base_patch16_224'"),
-        (["data", "fetch", "emoji"], "'emoji-r'"),
-        (["data", "fetch", "folder"], "data.root="),
-        (["backbones", "fetch", "dinov2-s14-reg"], "'dinov2-s14-reg-mri'"),
+        (["data", "prepare", "emoji"], "'emoji-r'"),
+        (["data", "prepare", "folder"], "data.root="),
+        (["backbones", "fetch", "dinov2-s14-reg-mr"], "'dinov2-s14-reg-mri'"),
         (["backbones", "fetch", "vit-tiny-test"], "nothing to fetch"),
     ],
 )

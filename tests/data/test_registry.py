@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ def _own_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_the_known_ones_are_described_without_a_download() -> None:
     infos = {info.name: info for info in describe()}
-    assert list(infos) == ["emoji-r", "emoji-r-100", "emoji-r-768", "folder"]
+    fetched = ["quickdraw-100", "quickdraw-345", "cifar-10-small", "cifar-10", "groceries"]
+    assert list(infos) == ["emoji-r", "emoji-r-100", "emoji-r-768", *fetched, "cifar-100", "imagenet-r", "cub-200", "csv", "folder"]
     assert not infos["emoji-r"].ready and infos["folder"].ready
-    assert infos["emoji-r"].command == "smope data fetch emoji-r" and "vendors" in infos["emoji-r"].licence
+    assert infos["emoji-r"].command == "smope data prepare emoji-r" and "vendors" in infos["emoji-r"].licence
 
 
 @pytest.mark.parametrize(("name", "classes"), [("emoji-r", 200), ("emoji-r-100", 100), ("emoji-r-768", 768)])
@@ -72,3 +74,18 @@ def test_a_new_set_is_one_entry() -> None:
     assert len(prepared) == 1 and describe()[-1].name == "shapes"
     with pytest.raises(ConfigError, match="already is a data set called 'shapes'"):
         register(entry)
+
+
+def test_a_root_is_for_sets_that_take_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+    plain = DatasetEntry(name="kept", summary="", licence="", size="-", command="the command", load=None, prepare=asked.append)
+    rooted = replace(plain, name="placed", prepare=lambda progress, root=None: asked.append(root), takes_root=True)
+    register(plain)
+    register(rooted)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    prepare_dataset("placed")
+    prepare_dataset("placed", root=Path("~/sets"))
+    assert asked == [None, tmp_path / "sets"]
+    with pytest.raises(ConfigError, match=r"'kept' is kept in the cache.*Leave --root out: the command"):
+        prepare_dataset("kept", root=tmp_path)
+    assert len(asked) == 2

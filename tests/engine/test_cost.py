@@ -1,13 +1,12 @@
 """The cost table of the paper, to the printed digit, and the counting behind it term by term."""
 
-import json
-
 import pytest
 
 from smope.backbones import VitShape
 from smope.backbones.registry import backbone_info
 from smope.engine.cost import attention_flops, cost, forward_flops
 from smope.errors import ConfigError
+from smope.reproduce.studies import paper_tables
 
 SETTING = {"classes": 200, "tasks": 10, "backbone": "vit_base_patch16_224"}
 
@@ -22,7 +21,7 @@ def test_both_prefix_sites_have_as_many_parameters():
 
 
 def test_smope_row_equals_the_paper_to_the_printed_digit(golden_dir):
-    params, train, test = json.loads((golden_dir / "paper_tables.json").read_text())["cost"]["rows"]["smope"]
+    params, train, test = paper_tables()["cost"]["rows"]["smope"]
     result = cost("smope", **SETTING)
     assert round(result["trainable_parameters"] / 1e6, 2) == params
     assert round(result["gflops"]["train"], 2) == train

@@ -405,3 +405,13 @@ def test_a_class_without_training_pictures_is_refused(own_pictures):
         path.write_bytes(b"nothing")
     with pytest.raises(DataError, match="'red'"):
         run(config(own_pictures))
+
+
+def test_a_watched_run_learns_the_same_and_notes_the_loss_on_held_out_images_after_each_epoch(pictures, tmp_path):
+    tuning = {"split": "tuning", "validation_share": 0.4}
+    plain, watched = (run(config(pictures, data=tuning, watch_validation=watch), tmp_path / str(watch)) for watch in (None, True))
+    assert plain["accuracy"] == watched["accuracy"] and plain["predictions"] == watched["predictions"]
+    history = json.loads((tmp_path / "True" / "history.json").read_text())
+    assert all(("validation" in entry) == (entry["phase"] != "tap") for entry in history)
+    assert all(0 < entry["validation"] < 10 for entry in history if "validation" in entry)
+    assert not any("validation" in entry for entry in json.loads((tmp_path / "None" / "history.json").read_text()))

@@ -1,6 +1,5 @@
 """CPrompt: where its tokens stand, its losses longhand, what each of them moves, how a task is found, and what never moves again."""
 
-import json
 import math
 from importlib.resources import files
 
@@ -18,6 +17,7 @@ from smope.methods.contract import Subject, run_all
 from smope.methods.contract_subject import SHORT_TAP
 from smope.methods.cprompt import Classifier, CPrompt, CPromptConfig, smoothing
 from smope.recipes import load_recipe
+from smope.reproduce.studies import paper_tables
 
 SMALL = {"length": 4, "second_length": 3, "second_block": 2}  # two lengths, so that one cannot stand for the other
 SUBJECTS = {name: Subject(CPrompt, {**SMALL, "feature": name, "temperature": 1.7}) for name in ("raw", "normed")}
@@ -529,7 +529,7 @@ def test_recipes_train_as_published_on_the_data_of_all_methods(recipe, golden_di
 
 
 def test_recipes_quote_the_papers_scores(golden_dir):
-    scores = json.loads((golden_dir / "paper_tables.json").read_text())["main"]["rows"]["cprompt"]
+    scores = paper_tables()["main"]["rows"]["cprompt"]
     for place, recipe in enumerate(("imagenet-r/cprompt-10", "cifar-100/cprompt", "cub-200/cprompt")):
         faa, caa = scores[2 * place : 2 * place + 2]
         text = (files("smope.recipes") / f"{recipe}.yaml").read_text()

@@ -18,6 +18,7 @@ from smope.methods.contract import Subject, run_all
 from smope.methods.dualprompt import DualPrompt, DualPromptConfig
 from smope.recipes import list_recipes, load_recipe
 from smope.recipes.loader import _packaged
+from smope.reproduce.studies import paper_tables
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 TINY = VitShape(dim=8, depth=5, heads=2, patch=4, grid=2, mlp_hidden=16)
@@ -293,7 +294,7 @@ def test_recipe_has_a_prompt_ready_for_each_task_as_released(name):
 
 
 def test_recipes_quote_the_papers_scores(golden_dir):
-    tables = json.loads((golden_dir / "paper_tables.json").read_text())
+    tables = paper_tables()
     cells = {f"imagenet-r/dualprompt-{n}": tables["task-lengths"]["rows"]["dualprompt"][2 * i :] for i, n in enumerate((5, 10, 20, 50))}
     cells |= {f"{d}/dualprompt": tables["main"]["rows"]["dualprompt"][i:] for i, d in ((2, "cifar-100"), (4, "cub-200"))}
     for name, ((faa, faa_std), (caa, caa_std), *_) in cells.items():

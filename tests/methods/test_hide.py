@@ -290,6 +290,7 @@ def test_parameters_are_the_papers():
     cifar = cost("hide-prompt", classes=100, tasks=10, backbone="vit_base_patch16_224", fields={"length": 10})
     assert round(cifar["trainable_parameters"] / 1e6, 2) == 2.90
     assert hide["passes"] == {"train": 1, "test": 2}
+    assert hide["gflops"]["test"] == pytest.approx(67.449, abs=5e-4)  # the identity network counted
 
 
 @BOTH

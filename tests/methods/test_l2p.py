@@ -19,6 +19,7 @@ from smope.methods.contract import run_all
 from smope.methods.l2p import L2P, DeepL2P
 from smope.prompts import GivenPrefix, PrefixPrompter
 from smope.recipes import list_recipes, load_recipe
+from smope.reproduce.studies import paper_tables
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 TINY = VitShape(dim=8, depth=3, heads=2, patch=4, grid=2, mlp_hidden=16)
@@ -300,7 +301,7 @@ def test_learning_rates_of_the_protocols(recipe, epoch, step, base, expected):
 
 
 def test_recipes_quote_the_papers_scores(golden_dir):
-    tables = json.loads((golden_dir / "paper_tables.json").read_text())
+    tables = paper_tables()
     summaries = {name: _header(name) for name in NAMES}
     for method in ("l2p", "deep-l2p"):
         for first, tasks in enumerate((5, 10, 20, 50)):

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from smope.config import RunConfig
-from smope.engine.record import NUMERICS, changed_keys
+from smope.engine.record import LAST_BITS, NUMERICS, changed_keys
 from smope.engine.run import RECORD, run
 from smope.errors import ConfigError
 from smope.files import read_json, write_json
@@ -84,5 +84,5 @@ def _lacks(config: RunConfig, path: Path) -> str:
     record = read_json(path)
     if record["numerics"] != NUMERICS:
         return f"made with numerics {record['numerics']}, now {NUMERICS}"
-    changed = changed_keys(record["config"], config.model_dump(mode="json"))
+    changed = sorted(set(changed_keys(record["config"], config.model_dump(mode="json"))) - LAST_BITS)
     return f"its recipe has changed: {', '.join(changed)}" if changed else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 _ARCHITECTURE = "vit_base_patch16_224"
 
-data_app = typer.Typer(invoke_without_command=True, epilog="Examples:\n  smope data\n  smope data fetch emoji-r")
+data_app = typer.Typer(invoke_without_command=True, epilog="Examples:\n  smope data\n  smope data prepare cifar-100")
 backbones_app = typer.Typer(invoke_without_command=True, epilog="Examples:\n  smope backbones\n  smope backbones fetch dinov2-s14-reg-mri")
 
 
@@ -44,7 +45,7 @@ def methods(
 
 @data_app.callback()
 def data(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the image sets, or fetch one."""
+    """List the image sets, or make one ready."""
     if ctx.invoked_subcommand is not None:
         return
     from smope.data import describe
@@ -60,18 +61,26 @@ def data(ctx: typer.Context, as_json: Json = False) -> None:
     _show_commands([row.command for row in rows if not row.ready])
 
 
-@data_app.command("fetch", epilog="Example: smope data fetch emoji-r")
-def fetch_data(name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `smope data`.")]) -> None:
-    """Download and unpack an image set."""
+@data_app.command("prepare", epilog="Examples:\n  smope data prepare cifar-100\n  smope data prepare imagenet-r --root /data")
+def prepare_data(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from `smope data`.")],
+    root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder to find or put it in, instead of the cache.", show_default=False)
+    ] = None,
+) -> None:
+    """Make an image set ready: download and unpack what is missing, check what is there.
+
+    Without a network it says what to put where.
+    """
     from smope.cli.training import fetching
     from smope.data import describe, prepare_dataset
 
-    yours = next((row for row in describe() if row.name == name and "fetch" not in row.command), None)
+    yours = next((row for row in describe() if row.name == name and not row.command.startswith("smope data ")), None)
     if yours is not None:
-        raise ConfigError(f"There is nothing to fetch for '{name}': {yours.summary}.", f"Use it as in: {yours.command}")
+        raise ConfigError(f"There is nothing to prepare for '{name}': {yours.summary}.", f"Use it as in: {yours.command}")
     console = stdout()
-    fetching(console, lambda progress: prepare_dataset(name, progress))
-    say(console, f"{name} is ready.")
+    fetching(console, lambda progress: prepare_dataset(name, progress, root))
+    say(console, f"{name} is ready." + (f" Use it with: data.name={name} data.root={root}" if root is not None else ""))
 
 
 @backbones_app.callback()

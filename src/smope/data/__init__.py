@@ -1,7 +1,7 @@
 """Pictures, how they become tensors, and streams of tasks made of them."""
 
 from smope.data.folder import folder
-from smope.data.images import ImageRef, ImageSet, Skipped, check_readable, decode
+from smope.data.images import ImageRef, ImageSet, InMemory, Picture, Skipped, check_readable, decode, decode_stream
 from smope.data.loader import ImageBatch, Loader
 from smope.data.registry import DatasetEntry, DatasetInfo, describe, load_dataset, prepare_dataset, register
 from smope.data.stream import Dataset, Task, TaskStream, class_order
@@ -17,7 +17,9 @@ __all__ = [
     "ImageBatch",
     "ImageRef",
     "ImageSet",
+    "InMemory",
     "Loader",
+    "Picture",
     "Skipped",
     "Task",
     "TaskStream",
@@ -25,6 +27,7 @@ __all__ = [
     "check_readable",
     "class_order",
     "decode",
+    "decode_stream",
     "describe",
     "folder",
     "load_dataset",

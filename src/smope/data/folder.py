@@ -7,6 +7,7 @@ also means that a link to a folder above cannot lead in circles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from smope.data.images import ImageRef, ImageSet, Skipped, check_readable
@@ -31,20 +32,31 @@ def folder(root: Path | str, *, seed: int, test_share: float = 0.2, tuning: bool
     tops = [root / "train", root / "test"] if has_split else [root]
     classes, refs, skipped = _scan(root, tops)
     found = ImageSet(refs)
-    if has_split:
-        in_test = [id.startswith("test/") for id in found.ids]
-        train = found.subset(index for index, held in enumerate(in_test) if not held)
-        test = found.subset(index for index, held in enumerate(in_test) if held)
-        notes: tuple[str, ...] = ()
-    else:
-        train, test = found.split(test_share, seed)
-        notes = (f"Test pictures are {test_share:.0%} of each class, drawn with seed {seed}.",)
-    good, unreadable = check_readable([*train.refs, *([] if tuning else test.refs)], progress)
-    readable = {ref.id for ref in good}
-    train, test = (part.subset(index for index, id in enumerate(part.ids) if id in readable) for part in (train, test))
+    in_test = [id.startswith("test/") for id in found.ids] if has_split else None
+    train, test, notes = given_or_seeded_split(found, in_test, test_share, seed)
+    train, test, unreadable = readable_parts(train, test, tuning, progress)
     _check_complete(root, tops[0], classes, list(train.refs), [*skipped, *unreadable])
     dataset = Dataset(root.resolve().name, classes, train, test, skipped=(*skipped, *unreadable), licence="your own pictures", notes=notes)
     return dataset.without_test() if tuning else dataset
+
+
+def given_or_seeded_split(
+    found: ImageSet, in_test: Sequence[bool] | None, test_share: float, seed: int
+) -> tuple[ImageSet, ImageSet, tuple[str, ...]]:
+    """(train, test, notes): as `in_test` says of each picture, or by seed where nobody has said."""
+    if in_test is None:
+        train, test = found.split(test_share, seed)
+        return train, test, (f"Test pictures are {test_share:.0%} of each class, drawn with seed {seed}.",)
+    train = found.subset(index for index, held in enumerate(in_test) if not held)
+    return train, found.subset(index for index, held in enumerate(in_test) if held), ()
+
+
+def readable_parts(train: ImageSet, test: ImageSet, tuning: bool, progress: Progress) -> tuple[ImageSet, ImageSet, list[Skipped]]:
+    """(train, test, the unreadable), each picture opened once; with `tuning` those of the test set are not opened but dropped."""
+    good, unreadable = check_readable([*train.refs, *([] if tuning else test.refs)], progress)
+    readable = {ref.id for ref in good}
+    train, test = (part.subset(index for index, id in enumerate(part.ids) if id in readable) for part in (train, test))
+    return train, test, unreadable
 
 
 def _scan(root: Path, tops: list[Path]) -> tuple[tuple[str, ...], list[ImageRef], list[Skipped]]:

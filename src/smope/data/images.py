@@ -2,7 +2,8 @@
 
 An `ImageSet` is an ordered, immutable list of references; sets cut out of it share one store of decoded pixels, so a picture
 is decoded once however many tasks, splits and epochs look at it. Everything a file can do wrong is found by `decode`, which
-either gives H,W,3 bytes or a `DataError` that names the file.
+either gives H,W,3 bytes or a `DataError` that names the file. A picture that is no file of its own (a row of an array, a member
+of an archive) is a `Picture`: two verbs, so that sets, loaders and fingerprints need not know the difference.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +51,53 @@ _UPRIGHT = {  # EXIF orientation -> what sets the picture upright
 _ORIENTATION_TAG = 0x0112
 
 
+class Picture(Protocol):
+    """Where pixels come from when they are no file. Hashable, as the store's key, and picklable, for worker processes."""
+
+    def pixels(self) -> Pixels:
+        """H,W,3 RGB bytes, or a DataError that names the picture. `decode_stream` helps where they are encoded."""
+
+    def sha256(self) -> str:
+        """A hash of the picture's content, the same on every machine."""
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """Pixels that are at hand, grey (H,W) or RGB (H,W,3). Views of one large array share its memory."""
+
+    array: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        if self.array.dtype != np.uint8 or not (self.array.ndim == 2 or (self.array.ndim == 3 and self.array.shape[2] == 3)):
+            raise ValueError(f"A picture is H,W or H,W,3 bytes, not {self.array.shape} of {self.array.dtype}.")
+
+    def pixels(self) -> Pixels:
+        pixels_HW3 = self.array.view() if self.array.ndim == 3 else np.repeat(self.array[..., None], 3, axis=2)
+        pixels_HW3.setflags(write=False)
+        return pixels_HW3
+
+    def sha256(self) -> str:
+        pixels_HW3 = self.pixels()
+        return hashlib.sha256(f"{pixels_HW3.shape}".encode() + pixels_HW3.tobytes()).hexdigest()
+
+
+Source = Path | Picture
+
+
 @dataclass(frozen=True)
 class ImageRef:
     """One picture: an id that is the same on every machine, its class, and where it lies on this one."""
 
     id: str
     label: str
-    path: Path
+    source: Source
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        if not isinstance(self.source, Path):
+            raise DataError(f"The picture '{self.id}' is no file of its own.", "Ask its set for the pixels instead.")
+        return self.source
 
 
 @dataclass(frozen=True)
@@ -66,20 +108,25 @@ class Skipped:
     reason: str
 
 
-def decode(path: Path, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
+def decode(source: Source, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
     """The picture as H,W,3 RGB bytes: upright, alpha laid on white, 16-bit greys scaled to 8."""
+    return decode_stream(source, str(source), pixel_limit) if isinstance(source, Path) else source.pixels()
+
+
+def decode_stream(stream: Path | IO[bytes], name: str, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
+    """`decode` for a picture file that is open, or lies in memory; `name` is what an error calls it."""
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(stream, formats=FORMATS) as image:
             if image.width * image.height > pixel_limit:
                 raise DataError(
-                    f"'{path}' has {image.width} x {image.height} pixels; the limit is {pixel_limit:,}.",
+                    f"'{name}' has {image.width} x {image.height} pixels; the limit is {pixel_limit:,}.",
                     "Reduce the picture, or leave it out.",
                 )
             return _upright_rgb(image)
     except DataError:
         raise
     except Exception as cause:  # Pillow's parsers raise whatever they stumble over: OSError, SyntaxError, struct.error, zlib.error ...
-        raise DataError(f"Cannot read '{path}' as a picture: {_reason(cause)}.", "Replace the file, or leave it out.") from cause
+        raise DataError(f"Cannot read '{name}' as a picture: {_reason(cause)}.", "Replace the file, or leave it out.") from cause
 
 
 def _upright_rgb(image: Image.Image) -> Pixels:
@@ -122,47 +169,49 @@ class _Store:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.bytes = 0
-        self._pixels: dict[Path, Pixels] = {}
-        self._paths: list[Path] = []
-        self._hashes: dict[Path, str] = {}
+        self._pixels: dict[Source, Pixels] = {}
+        self._kept: list[Source] = []
+        self._hashes: dict[Source, str] = {}
         self._lock = threading.Lock()
         self._dice = random.Random(0)
 
     def __reduce__(self) -> tuple[type[_Store], tuple[int]]:
         return _Store, (self.budget,)  # a worker process that is sent a set starts with an empty store
 
-    def pixels(self, path: Path) -> Pixels:
-        found = self._pixels.get(path)
+    def pixels(self, source: Source) -> Pixels:
+        if isinstance(source, InMemory):  # kept already, and not ours to drop
+            return source.pixels()
+        found = self._pixels.get(source)
         if found is None:
-            found = decode(path)
+            found = decode(source)
             found.setflags(write=False)
-            self._keep(path, found)
+            self._keep(source, found)
         return found
 
-    def sha256(self, path: Path) -> str:
-        if path not in self._hashes:
-            self._hashes[path] = sha256(path)
-        return self._hashes[path]
+    def sha256(self, source: Source) -> str:
+        if source not in self._hashes:
+            self._hashes[source] = sha256(source) if isinstance(source, Path) else source.sha256()
+        return self._hashes[source]
 
-    def _keep(self, path: Path, pixels: Pixels) -> None:
+    def _keep(self, source: Source, pixels: Pixels) -> None:
         # Never waits: not keeping a picture is harmless, and a lock copied by a fork while it was held would never open again.
         if pixels.nbytes > self.budget or not self._lock.acquire(blocking=False):
             return
         try:
-            if path in self._pixels:
+            if source in self._pixels:
                 return
             while self.bytes + pixels.nbytes > self.budget:
                 self._drop_one()
-            self._pixels[path] = pixels
-            self._paths.append(path)
+            self._pixels[source] = pixels
+            self._kept.append(source)
             self.bytes += pixels.nbytes
         finally:
             self._lock.release()
 
     def _drop_one(self) -> None:
-        chosen = self._dice.randrange(len(self._paths))
-        self._paths[chosen], self._paths[-1] = self._paths[-1], self._paths[chosen]
-        self.bytes -= self._pixels.pop(self._paths.pop()).nbytes
+        chosen = self._dice.randrange(len(self._kept))
+        self._kept[chosen], self._kept[-1] = self._kept[-1], self._kept[chosen]
+        self.bytes -= self._pixels.pop(self._kept.pop()).nbytes
 
 
 class ImageSet:
@@ -190,15 +239,15 @@ class ImageSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of ids, labels and the files' bytes, in order. Reads every file once."""
+        """A hash of ids, labels and the pictures' bytes (of files: as they lie there), in order. Reads every picture once."""
         whole = hashlib.sha256()
         for ref in self.refs:
-            whole.update(f"{ref.id}\x1f{ref.label}\x1f{self._store.sha256(ref.path)}\x1e".encode())
+            whole.update(f"{ref.id}\x1f{ref.label}\x1f{self._store.sha256(ref.source)}\x1e".encode())
         return whole.hexdigest()
 
     def array(self, index: int) -> Pixels:
         """The decoded picture, read-only."""
-        return self._store.pixels(self.refs[index].path)
+        return self._store.pixels(self.refs[index].source)
 
     def subset(self, indices: Iterable[int]) -> ImageSet:
         """The pictures at `indices`, in that order, sharing this set's store."""
@@ -250,7 +299,7 @@ def check_readable(
 
 def _problem(ref: ImageRef) -> str | None:
     try:
-        decode(ref.path)
+        decode(ref.source)
     except DataError as error:
         return error.problem
     return None

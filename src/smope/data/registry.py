@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from smope.data import emoji_r
+from smope.data import cifar10, cifar100, cub, emoji_r, groceries, imagenet_r, quickdraw
+from smope.data.csv_list import csv_list
 from smope.data.folder import folder
 from smope.data.stream import Dataset
 from smope.errors import ConfigError, nearest
@@ -29,7 +30,8 @@ class DatasetEntry:
     size: str  # of the download, for people
     command: str  # what makes it ready
     load: _Load
-    prepare: Callable[[Progress], object] = lambda progress: None
+    prepare: Callable[..., object] = lambda progress: None  # takes the progress, and a root where the next line says so
+    takes_root: bool = False  # whether it may be prepared in a folder of the user's
     is_ready: Callable[[], bool] = lambda: True
 
 
@@ -56,16 +58,23 @@ def register(entry: DatasetEntry) -> None:
 
 
 def load_dataset(name: str, *, root: Path | None = None, seed: int = 0, tuning: bool = False, progress: Progress = SILENT) -> Dataset:
-    """The data set called `name`, fetched if need be. With `tuning` its test pictures are left out.
+    """The data set called `name`, fetched if need be (those of gigabytes only by `prepare_dataset`). With `tuning` its test
+    pictures are left out.
 
     `root` is where the user keeps it, for sets that are not fetched; `seed` draws a split where the set brings none.
     """
-    return _entry(name).load(root=root, seed=seed, tuning=tuning, progress=progress)
+    return _entry(name).load(root=root.expanduser() if root else None, seed=seed, tuning=tuning, progress=progress)
 
 
-def prepare_dataset(name: str, progress: Progress = SILENT) -> None:
-    """Fetch and unpack a data set without loading it."""
-    _entry(name).prepare(progress)
+def prepare_dataset(name: str, progress: Progress = SILENT, root: Path | None = None) -> None:
+    """Fetch and unpack a data set without loading it: into the cache, or into the user's `root` where the set allows it."""
+    entry = _entry(name)
+    if root is None:
+        entry.prepare(progress)
+    elif entry.takes_root:
+        entry.prepare(progress, root.expanduser())
+    else:
+        raise ConfigError(f"'{name}' is kept in the cache; it cannot be prepared in '{root}'.", f"Leave --root out: {entry.command}")
 
 
 def describe() -> list[DatasetInfo]:
@@ -85,10 +94,21 @@ def _load_emoji_r(classes: int, *, root: Path | None, seed: int, tuning: bool, p
     return emoji_r.load(classes, tuning=tuning, progress=progress)
 
 
+def _load_fetched(load: Callable[..., Dataset], *, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
+    """For packages with a split that is theirs, or fixed: neither a place of the user's nor the run's seed has a say."""
+    return load(tuning=tuning, progress=progress)
+
+
 def _load_folder(*, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
     if root is None:
         raise ConfigError("The data set 'folder' needs data.root.", "Say where the class folders are: data.root=DIR.")
     return folder(root, seed=seed, tuning=tuning, progress=progress)
+
+
+def _load_csv(*, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
+    if root is None:
+        raise ConfigError("The data set 'csv' needs data.root.", "Say which list: data.root=LIST.csv.")
+    return csv_list(root, seed=seed, tuning=tuning, progress=progress)
 
 
 for _name, _classes, _use in (
@@ -102,12 +122,58 @@ for _name, _classes, _use in (
             summary=_use,
             licence=emoji_r.LICENCE,
             size="66 MB",
-            command=f"smope data fetch {_name}",
+            command=f"smope data prepare {_name}",
             load=partial(_load_emoji_r, _classes),
             prepare=emoji_r.prepare,
             is_ready=emoji_r.is_prepared,
         )
     )
+_QUICKDRAW = (quickdraw.LICENCE, "14 MB", quickdraw.prepare, quickdraw.is_prepared)
+_CIFAR_10 = (cifar10.LICENCE, "139 MB", cifar10.prepare, cifar10.is_prepared)
+_GROCERIES = (groceries.LICENCE, "61 MB", groceries.prepare, groceries.is_prepared)
+for _name, _use, _fetched, (_licence, _size, _prepare, _is_prepared) in (
+    ("quickdraw-100", "100 things sketched by hand, 10 training and 10 test sketches each", quickdraw.load_100, _QUICKDRAW),
+    ("quickdraw-345", "all 345 things, about 80 training and 20 test sketches each", quickdraw.load, _QUICKDRAW),
+    ("cifar-10-small", "ten things photographed at 32 pixels, 50 training and 100 test photographs each", cifar10.load_small, _CIFAR_10),
+    ("cifar-10", "all its 50,000 and 10,000 photographs", cifar10.load, _CIFAR_10),
+    ("groceries", "14 kinds of fruit photographed in shops; unpacking needs the extra 'parquet'", groceries.load, _GROCERIES),
+):
+    register(
+        DatasetEntry(
+            name=_name,
+            summary=_use,
+            licence=_licence,
+            size=_size,
+            command=f"smope data prepare {_name}",
+            load=partial(_load_fetched, _fetched),
+            prepare=_prepare,
+            is_ready=_is_prepared,
+        )
+    )
+for _published in (cifar100, imagenet_r, cub):
+    register(
+        DatasetEntry(
+            name=_published.NAME,
+            summary=_published.SUMMARY,
+            licence=_published.LICENCE,
+            size=_published.SIZE,
+            command=f"smope data prepare {_published.NAME}",
+            load=_published.load,
+            prepare=_published.prepare,
+            takes_root=True,
+            is_ready=_published.is_prepared,
+        )
+    )
+register(
+    DatasetEntry(
+        name="csv",
+        summary="your own pictures: a CSV with the columns path, label and, if you like, split (train or test)",
+        licence="your own",
+        size="-",
+        command="smope run RECIPE data.name=csv data.root=LIST.csv",
+        load=_load_csv,
+    )
+)
 register(
     DatasetEntry(
         name="folder",

@@ -52,6 +52,7 @@ def cost(
     flops = {more: (forward_flops(info.shape, size, classes, more), attention_flops(info.shape, size, more)) for more in ((), tuple(extra))}
     passes = dict(zip(("train", "test"), find(method).passes, strict=True))
     # of several passes one is the query's, which is plain
+    side = {"train": 0, "test": taught.side_flops()}
     walks = {when: [()] * (count > 1) + [tuple(extra)] * (count - (count > 1)) for when, count in passes.items()}
     return {
         "method": method,
@@ -63,8 +64,10 @@ def cost(
         "parameters_by_part": parts,
         "parameters_by_paper": _by_paper(taught),
         "passes": passes,
-        "gflops": {when: round(sum(flops[more][0] for more in kinds) / 1e9, 4) for when, kinds in walks.items()},
-        "gflops_with_attention": {when: round(sum(sum(flops[more]) for more in kinds) / 1e9, 4) for when, kinds in walks.items()},
+        "gflops": {when: round((side[when] + sum(flops[more][0] for more in kinds)) / 1e9, 4) for when, kinds in walks.items()},
+        "gflops_with_attention": {
+            when: round((side[when] + sum(sum(flops[more]) for more in kinds)) / 1e9, 4) for when, kinds in walks.items()
+        },
         "notes": [
             "gflops: forward only, by the paper's counting (no attention products; prefixes left out: under 0.5 %; prompt tokens counted)",
             "class statistics for TAP are buffers and are not counted",

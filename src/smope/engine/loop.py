@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from smope.backbones import FrozenViT
@@ -123,7 +125,7 @@ class Loop:
                     bar.advance()
                     at.step += 1
                     self._maybe_save(optimizer)
-                self._close_epoch(task, phase, steps, bar)
+                self._close_epoch(task, update, phase, steps, bar)
         for parameter in (p for group in phase.groups for p in group.parameters):
             parameter.grad = None
             if not parameter.isfinite().all():  # the last step's damage shows in no later loss
@@ -192,10 +194,13 @@ class Loop:
         kept = f"The last good checkpoint is {path}. " if path and path.exists() else ""
         raise NumericsError(f"The loss is not finite at {where}: {terms}.", f"{kept}Lower train.lr or set train.clip_norm.")
 
-    def _close_epoch(self, task: Task, phase: Train, steps: int, bar: Bar) -> None:
+    def _close_epoch(self, task: Task, update: Update, phase: Train, steps: int, bar: Bar) -> None:
         at = self.position
         means = {name: value / steps for name, value in self.state.epoch_sums.items()}
-        self.state.history.append({"task": task.index, "phase": phase.name, "epoch": at.epoch, "loss": means})
+        entry: dict[str, Any] = {"task": task.index, "phase": phase.name, "epoch": at.epoch, "loss": means}
+        if self.config.watch_validation and task.validation is not None and not phase.draws:
+            entry["validation"] = self._held_out_loss(task.validation, update)
+        self.state.history.append(entry)
         self.state.epoch_sums = {}
         bar.note(f"epoch {at.epoch + 1}/{phase.epochs} · loss {sum(means.values()):.3f}")
         at.epoch, at.step = at.epoch + 1, 0
@@ -215,6 +220,18 @@ class Loop:
                 bar.advance()
                 self._check_stop()
         phase.absorb({name: torch.cat(parts) for name, parts in seen.items()}, torch.cat(rows))
+
+    @torch.no_grad()
+    def _held_out_loss(self, images: ImageSet, update: Update) -> float:
+        """Cross-entropy of a task's held-out images over its own classes."""
+        loader = self._loader(images, ("watch",), augment=False, shuffle=False, drop=False)
+        rows, total = torch.tensor(update.rows, device=self.runtime.device), 0.0
+        for batch in self._image_batches(loader, 0, 0, Chance(self.config.seed, ("watch",))):
+            with self.runtime.autocast():
+                logits_BK = self.method.logits(batch, self.vit)[:, rows]
+            place_B = (batch.rows_B.unsqueeze(1) == rows).int().argmax(1)
+            total += F.cross_entropy(logits_BK.float(), place_B, reduction="sum").item()
+        return total / len(images)
 
     # -- evaluation ------------------------------------------------------------------------------------------------------
 

@@ -27,9 +27,12 @@ from smope.methods import Method, overrides
 SCHEMA = 1
 #: Raised by hand whenever the same config computes other numbers, so that tables never mix code that computes differently.
 NUMERICS = 1
-_NOT_DIGESTED = ("digest", "seconds", "machine", "versions")
+_NOT_DIGESTED = ("digest", "seconds", "machine", "versions", "notes")
 #: config keys that say where things are and where they are computed, not what is computed
 PLACE_KEYS = frozenset({"device", "checkpoint_minutes", "data.root", "data.workers", "backbone.file"})
+
+#: config keys by which sums differ in the last bit: part of a digest, no part of what a recipe means
+LAST_BITS = frozenset({"threads"})
 
 
 def digest(record: Mapping[str, Any]) -> str:
@@ -37,6 +40,16 @@ def digest(record: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in record.items() if key not in _NOT_DIGESTED}
     kept["config"] = {key: value for key, value in flatten(kept["config"]).items() if key not in PLACE_KEYS}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def run_key(config: Mapping[str, Any], numerics: int = NUMERICS) -> str:
+    """What a run is, whatever it is called and wherever it is computed: two configs with one key give one record.
+
+    Fields left empty do not count, so that an option added later changes no key; nor does what moves the last bits alone (`LAST_BITS`).
+    """
+    nothing = PLACE_KEYS | LAST_BITS | {"recipe", "protocol"}
+    kept = {key: value for key, value in flatten(config).items() if key not in nothing and value is not None}
+    return hashlib.sha256(json.dumps([numerics, kept], sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -73,6 +86,7 @@ def make(config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, 
     }
     record["digest"] = digest(record)
     record["seconds"] = round(state.seconds, 1)
+    record["notes"] = list(stream.notes)
     record["machine"] = machine()
     record["versions"] = versions()
     return record

@@ -82,6 +82,10 @@ class Method(Growing):
         """How many tokens longer a prompted pass is in this block."""
         return 0
 
+    def side_flops(self) -> int:
+        """Operations of a prediction beside the ViT's passes and the head, two per multiply-add."""
+        return 0
+
     def facts(self) -> dict[str, Any]:
         """What a record keeps of this method after each task, as plain numbers."""
         return {}

@@ -154,6 +154,11 @@ class HidePrompt(Method):
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.prompts_TLPC]
 
+    def side_flops(self) -> int:
+        """The identity network: its two layers, its norm and its own rows."""
+        hidden, width = self.identity.inner_weight.shape
+        return 2 * width * (2 * hidden + len(self.identity)) + 5 * width + hidden
+
     # -- growth ----------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
