@@ -143,6 +143,7 @@ class RunConfig(Section):
         None, description="of the ViT's products, float32 if empty; prompts' scores, softmax, losses and statistics stay in float32"
     )
     eval_batch_size: int = Field(100, gt=0)
+    watch_validation: bool | None = Field(None, description="after each epoch, the loss on the task's validation images (while tuning)")
     checkpoint_minutes: float = Field(3.0, gt=0, description="time between checkpoints inside a task")
 
 

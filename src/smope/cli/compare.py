@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from smope.cli.console import say, stdout, write_json
+from smope.cli.console import one_line, say, stdout, write_json
 from smope.cli.grid import plain_table
+
+if TYPE_CHECKING:
+    from smope.report.sheet import Sheet
 
 
 class Form(str, Enum):
@@ -25,28 +29,45 @@ class Form(str, Enum):
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", exists=True, help="Folders with record.json files in or below them.")],
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A line of the table: how far the others' FAA is from its, with a 95 % interval over test images."
+        ),
+    ] = None,
     form: Annotated[Form, typer.Option("--format", help="How the table is written.")] = Form.table,
 ) -> None:
     """Show finished runs side by side: one line a recipe, mean and deviation over its seeds, best first."""
     from smope.report import compare as side_by_side
     from smope.report import find_records
-    from smope.report.compare import plain, sheet
+    from smope.report.compare import differences, full_sheet, plain, sheet
     from smope.report.sheet import comma_separated, latex, markdown
 
-    comparisons = side_by_side(find_records(folders))
+    comparisons = side_by_side(find_records(folders), against)
     if form is Form.json:
         write_json([plain(comparison) for comparison in comparisons])
         return
-    console = stdout()
     writers = {Form.markdown: markdown, Form.csv: comma_separated, Form.latex: latex}
-    for number, page in enumerate(map(sheet, comparisons)):
-        if form in writers:
-            sys.stdout.write(("\n" if number else "") + writers[form](page))
-            continue
+    console = stdout()
+    for number, comparison in enumerate(comparisons):
         if number:
+            sys.stdout.write("\n")
+        if form in writers:
+            sys.stdout.write(writers[form](full_sheet(comparison)))
+            continue
+        say(console, comparison.title, "bold")
+        _show(console, sheet(comparison))
+        apart = differences(comparison)  # in one table they would be wider than a terminal
+        if apart is not None:
             console.print()
-        say(console, page.title, "bold")
-        grid = plain_table(*page.columns, right=page.numbers, fixed=("run", "seeds"))
-        for row in page.rows:
-            grid.add_row(*row)
-        console.print(grid)
+            _show(console, apart)
+
+
+def _show(console: Console, page: Sheet) -> None:
+    grid = plain_table(*page.columns, right=page.numbers, fixed=("run", "seeds"))
+    grid.collapse_padding = True  # many columns
+    for row in page.rows:
+        grid.add_row(*map(one_line, row))
+    console.print(grid)
+    for note in page.notes:
+        say(console, note, "dim")

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 from smope.errors import SmopeError, nearest
 from smope.files import atomic_write
 from smope.metrics import task_averages
+from smope.report.drawing import COLOURS, DPI, FAINT, FONT_POINTS, INK, load_matplotlib
 from smope.report.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = ("png", "svg", "pdf")
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _MARKERS = "osD^vP*"
-_INK, _FAINT = "#333333", "#DDDDDD"
-_SIZE_INCHES, _DPI, _FONT_POINTS = (6.6, 3.7), 200, 9.5
+_SIZE_INCHES = (6.6, 3.7)
 _LABEL_GAP = 0.065  #: least distance of two labels, as a share of the axis
 
 
@@ -34,13 +33,9 @@ def curves(records: Mapping[str, Record], path: Path, title: str = "") -> Path:
     kind = path.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise SmopeError(f"{path} does not end in a format we draw.", nearest(kind, FORMATS))
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise SmopeError("Plots need matplotlib, which is not installed.", "Install it: pip install 'smope[plot]'.") from None
+    matplotlib, Figure = load_matplotlib()
     # a fixed salt and no date: the same records give the same bytes
-    with matplotlib.rc_context({"font.size": _FONT_POINTS, "svg.hashsalt": "smope", "text.parse_math": False}):
+    with matplotlib.rc_context({"font.size": FONT_POINTS, "svg.hashsalt": "smope", "text.parse_math": False}):
         figure = Figure(_SIZE_INCHES)
         figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
         axes = figure.add_subplot()
@@ -48,7 +43,7 @@ def curves(records: Mapping[str, Record], path: Path, title: str = "") -> Path:
         _draw(axes, lines)
         _dress(axes, lines, list(records.values()), title)
         with atomic_write(path) as temporary:
-            figure.savefig(temporary, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(temporary, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
     return path
 
 
@@ -56,7 +51,7 @@ def _draw(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
     heights = _label_heights(lines)
     size = 5.5 if max(len(values) for values in lines.values()) <= 20 else 3.5
     for index, (name, values) in enumerate(lines.items()):
-        colour, marker = _COLOURS[index % len(_COLOURS)], _MARKERS[index % len(_MARKERS)]
+        colour, marker = COLOURS[index % len(COLOURS)], _MARKERS[index % len(_MARKERS)]
         front = len(lines) - index  # the first record is the one the figure is about
         look: dict[str, Any] = {"color": colour, "lw": 1.8, "marker": marker, "ms": size, "mec": "white", "mew": 0.8}
         axes.plot(range(1, len(values) + 1), values, **look, clip_on=False, zorder=2 + front)
@@ -79,19 +74,19 @@ def _dress(axes: Axes, lines: Mapping[str, Sequence[float]], records: Sequence[R
     axes.set_xlim(1 - 0.02 * longest, max(longest, 2))
     step = math.ceil(longest / 12)
     axes.set_xticks(sorted({1, *range(step, longest + 1, step)}))
-    axes.grid(axis="y", color=_FAINT, lw=0.8)
+    axes.grid(axis="y", color=FAINT, lw=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(_INK)
-    axes.tick_params(axis="y", length=0, labelcolor=_INK)
-    axes.tick_params(axis="x", color=_INK, labelcolor=_INK)
+    axes.spines["bottom"].set_color(INK)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.tick_params(axis="x", color=INK, labelcolor=INK)
     sizes = {size for record in records for size in record["task_sizes"]}
     each = f" ({sizes.pop()} classes each)" if len(sizes) == 1 else ""
-    axes.set_xlabel(f"tasks learned{each}", color=_INK)
-    axes.set_title("accuracy over the tasks so far, %", loc="left", fontsize=_FONT_POINTS, color=_INK, pad=8)
+    axes.set_xlabel(f"tasks learned{each}", color=INK)
+    axes.set_title("accuracy over the tasks so far, %", loc="left", fontsize=FONT_POINTS, color=INK, pad=8)
     if title:
         above: dict[str, Any] = {"xy": (0, 1), "xycoords": "axes fraction", "xytext": (0, 28), "textcoords": "offset points"}
-        axes.annotate(title, **above, fontsize=_FONT_POINTS + 2, fontweight="bold", color=_INK, annotation_clip=False)
+        axes.annotate(title, **above, fontsize=FONT_POINTS + 2, fontweight="bold", color=INK, annotation_clip=False)
 
 
 def _label_heights(lines: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -1,0 +1,100 @@
+"""`smope reproduce` and `smope verify`: the paper's tables and figures, and one run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from smope.cli.console import duration, say, stdout
+from smope.cli.grid import plain_table
+from smope.errors import ConfigError, SmopeError
+
+if TYPE_CHECKING:
+    from smope.reproduce import Planned, Store, Study
+
+STORES = (Path("results"), Path("runs"))
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A table or a figure; without it, what there is.")] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Run it on this set.", show_default="the paper's own")] = None,
+    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Run it on this backbone.", show_default="the recipes'")] = None,
+    seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Such as 0-4, or 0,2.")] = "0-4",
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables and figures go.")] = Path("reproduced"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and about how long; run nothing.")] = False,
+    no_runs: Annotated[bool, typer.Option("--no-runs", help="Write the table from what is there; the rest stands as not yet run.")] = False,
+) -> None:
+    """Make a table or a figure of the paper. Runs that are finished are found and never run twice; a stopped one goes on where it was."""
+    from smope.reproduce import STUDIES, Store, find_study, plan
+    from smope.reproduce.studies import read_seeds
+    from smope.reproduce.work import estimate
+
+    console = stdout()
+    if name is None:
+        grid = plain_table("name", "what it shows", "kind", fixed=("name",))
+        for study in STUDIES.values():
+            grid.add_row(study.name, study.title, "figure" if study.figure else "table")
+        console.print(grid)
+        return
+    study = find_study(name)
+    more = [f"backbone.name={backbone}"] if backbone else []
+    store = Store(STORES)
+    planned = plan(study.cells(dataset), read_seeds(seeds), store, more) if study.runs else []
+    lacking = [one for one in planned if one.record is None]
+    if study.runs:
+        seconds = estimate(planned)
+        known = f", about {duration(seconds)} by the runs that are there" if lacking and seconds else ""
+        say(console, f"{study.title}: {len(planned) - len(lacking)} of {len(planned)} runs are there{known}", "bold")
+    if dry_run:
+        for one in lacking:
+            say(console, one.cell.command(one.seed, more))
+        return
+    _make(console, study, planned, store, out / (f"{name}-{dataset}" if dataset else name), more, no_runs)
+
+
+def _make(console: Console, study: Study, planned: list[Planned], store: Store, stem: Path, more: list[str], no_runs: bool) -> None:
+    from smope.cli.interrupt import Interrupt
+    from smope.cli.progress import reporter
+    from smope.reproduce.figures import figure
+    from smope.reproduce.tables import cost_table, missing, table
+    from smope.reproduce.work import carry_out, write_table
+
+    if study.runs and not no_runs:
+        with reporter(console) as progress, Interrupt(progress.stopping) as stop:
+            planned = list(carry_out(planned, store, Path("runs/reproduce"), progress=progress, stop=stop))
+    if study.name == "theory":
+        raise ConfigError("The theory's experiment is not wired in yet.", "Call smope.theory.run_experiment.")
+    if study.figure:
+        paths = figure(study, planned, store, stem)
+    else:
+        sheet = table(study, planned) if study.runs else cost_table()
+        paths = write_table(sheet, stem)
+        if (absent := missing(planned, more)).rows:
+            paths += write_table(absent, stem.with_name(f"{stem.name}-not-yet-run"))
+        grid = plain_table(*sheet.columns, right=sheet.numbers)
+        for row in sheet.rows:
+            grid.add_row(*row)
+        console.print(grid)
+    say(console, "wrote " + ", ".join(str(path) for path in paths), "dim")
+
+
+def verify(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", exists=True, help="A record.json, or the folder that holds it.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder of the second run.", show_default="a scratch one")
+    ] = None,
+) -> None:
+    """Run a record's config again and compare the two: the same digest means the same run, to the last prediction."""
+    from smope.cli.interrupt import Interrupt
+    from smope.cli.progress import reporter
+    from smope.reproduce.verify import verify as again
+
+    console = stdout()
+    with reporter(console) as progress, Interrupt(progress.stopping) as stop:
+        differences = again(record, out, progress=progress, stop=stop)
+    if differences:
+        raise SmopeError(f"{record} was not reproduced: {'; '.join(differences)}.", "Compare versions and machine in both records.")
+    say(console, f"{record} was reproduced: the digests are equal", "bold green")

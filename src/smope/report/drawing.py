@@ -1,0 +1,41 @@
+"""What all figures share: ink, colours that the colour-blind can tell apart (Okabe and Ito's), and how a figure is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from smope.errors import SmopeError
+from smope.files import atomic_write
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+INK, FAINT = "#333333", "#DDDDDD"
+DPI, FONT_POINTS = 200, 9.5
+
+
+def save(draw: Callable[[Any], None], stem: Path, size: tuple[float, float], title: str = "") -> list[Path]:
+    """Let `draw` fill a matplotlib figure, and write it as PNG and SVG; the same data give the same bytes."""
+    matplotlib, Figure = load_matplotlib()
+    paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    with matplotlib.rc_context({"font.size": FONT_POINTS, "svg.hashsalt": "smope", "text.parse_math": False}):
+        page = Figure(size)
+        page.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
+        if title:
+            page.suptitle(title, x=0.02, ha="left", fontweight="bold", color=INK)
+        draw(page)
+        for path in paths:
+            kind = path.suffix[1:]
+            with atomic_write(path) as temporary:
+                page.savefig(temporary, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
+    return paths
+
+
+def load_matplotlib() -> tuple[Any, Any]:
+    """matplotlib and its Figure; it is an extra, and imported when a figure is asked for."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise SmopeError("Plots need matplotlib, which is not installed.", "Install it: pip install 'smope[plot]'.") from None
+    return matplotlib, Figure

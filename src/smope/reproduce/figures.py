@@ -1,0 +1,190 @@
+"""The paper's figures from runs' own records: a PNG, an SVG, and beside them the numbers they were drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smope.engine.analysis import analyse
+from smope.errors import ConfigError, DataError
+from smope.files import read_json, write_json
+from smope.progress import SILENT, Progress
+from smope.report import curves
+from smope.report.compare import Spread
+from smope.report.drawing import COLOURS, FAINT, INK, save
+from smope.reproduce.plan import Planned
+from smope.reproduce.store import Store
+from smope.reproduce.studies import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Data = dict[str, Any]
+
+
+def figure(study: Study, planned: Sequence[Planned], store: Store, stem: Path, progress: Progress = SILENT) -> list[Path]:
+    """Draw a study whose runs are all there."""
+    if study.name == "accuracy-curves":
+        records = {run.cell.row: run.record for run in planned if run.record is not None and run.seed == planned[0].seed}
+        data: Data = {name: record["accuracy"] for name, record in records.items()}
+        paths = [curves(records, stem.with_suffix(suffix), study.title) for suffix in (".png", ".svg")]
+    else:
+        gather, draw, size = _FIGURES[study.name]
+        data = gather(planned, store, progress)
+        paths = save(lambda page: draw(page, data), stem, size, study.title)
+    write_json(stem.with_suffix(".json"), data)
+    return [*paths, stem.with_suffix(".json")]
+
+
+# -- what each shows -----------------------------------------------------------------------------------------------------
+
+
+def _epsilon(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
+    values: dict[str, list[float]] = {}
+    for run in planned:
+        values.setdefault(run.cell.column, []).append(_record(run)["faa"])
+    spreads = {name: Spread.of(scores) for name, scores in values.items()}
+    return {
+        "eps": [float(name) for name in spreads],
+        "faa": [one.mean for one in spreads.values()],
+        "deviation": [one.deviation for one in spreads.values()],
+    }
+
+
+def _frequencies(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
+    """Of the first prompted block, by eps: the share of images that chose each expert, head by head."""
+    return {run.cell.row: _shares(_record(run)["facts"][-1], block=0) for run in planned if run.seed == planned[0].seed}
+
+
+def _evolution(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
+    """Of one head: the share of each task's own images that chose each expert."""
+    facts, rows, before = _record(planned[0])["facts"], [], None
+    for after in facts:
+        counts, images = after["usage"][0][0], after["images_seen"]
+        earlier, seen = (before["usage"][0][0], before["images_seen"]) if before else ([0] * len(counts), 0)
+        rows.append([(now - then) / max(1, images - seen) for now, then in zip(counts, earlier, strict=True)])
+        before = after
+    return {"block": 0, "head": 0, "share": rows}
+
+
+def _analysis(part: str) -> Callable[[Sequence[Planned], Store, Progress], Data]:
+    def gather(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
+        folder = store.folder_of(planned[0].config)
+        assert folder is not None
+        data: Data = analyse(folder, progress)[part]
+        return data
+
+    return gather
+
+
+def _validation_losses(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
+    data: Data = {}
+    for run in planned:
+        folder = store.folder_of(run.config)
+        if run.seed != planned[0].seed or folder is None:
+            continue
+        try:
+            history = read_json(folder / "history.json")
+        except FileNotFoundError:
+            raise DataError(f"{folder} has no history.json.", "Run it again; a record alone does not hold its loss curves.") from None
+        data[run.cell.row] = [entry["validation"] for entry in history if "validation" in entry]
+        data["task starts"] = [
+            index
+            for index, entry in enumerate(one for one in history if "validation" in one)
+            if entry["epoch"] == 0 and entry["phase"] == "train"
+        ]
+    return data
+
+
+def _shares(facts: Mapping[str, Any], block: int) -> list[list[float]]:
+    return [[count / max(1, facts["images_seen"]) for count in head] for head in facts["usage"][block]]
+
+
+def _record(run: Planned) -> Mapping[str, Any]:
+    if run.record is None:
+        raise ConfigError(f"{run.cell.row} {run.cell.column} seed {run.seed} is not yet run.", f"Run it: {run.cell.command(run.seed)}")
+    return run.record
+
+
+# -- how it looks --------------------------------------------------------------------------------------------------------
+
+
+def _draw_epsilon(page: Figure, data: Data) -> None:
+    axes = page.add_subplot()
+    axes.errorbar(data["eps"], data["faa"], data["deviation"], color=COLOURS[0], marker="o", lw=1.8, capsize=3)
+    axes.set_xlabel("eps")
+    axes.set_title("FAA, %", loc="left", fontsize="medium")
+    _dress(axes)
+
+
+def _draw_frequencies(page: Figure, data: Data) -> None:
+    panels = page.subplots(len(data), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (name, heads) in zip(panels, data.items(), strict=True):
+        experts = range(len(heads[0]))
+        axes.bar(experts, heads[0], color=COLOURS[0], width=0.8)
+        axes.set_title(f"{name}: share of all images that chose each expert (first block, first head)", loc="left", fontsize="medium")
+        axes.set_ylim(0, 1)
+        _dress(axes)
+    panels[-1].set_xlabel("expert")
+
+
+def _draw_evolution(page: Figure, data: Data) -> None:
+    axes = page.add_subplot()
+    image = axes.imshow(data["share"], cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    axes.set_xlabel("expert")
+    axes.set_ylabel("task")
+    axes.set_yticks(range(len(data["share"])), [str(task + 1) for task in range(len(data["share"]))])
+    axes.set_title("share of a task's images that chose each expert (first block, first head)", loc="left", fontsize="medium")
+    page.colorbar(image, ax=axes)
+
+
+def _draw_scores(page: Figure, data: Data) -> None:
+    axes = page.add_subplot()
+    boxes = [dict(zip(("whislo", "q1", "med", "q3", "whishi"), five, strict=True)) | {"fliers": []} for five in data["heads"]]
+    axes.bxp(boxes, showfliers=False, patch_artist=True, boxprops={"facecolor": FAINT}, medianprops={"color": COLOURS[1]})
+    axes.set_xlabel("head")
+    axes.set_title("proxy scores over test images and experts; whiskers at the least and the most", loc="left", fontsize="medium")
+    _dress(axes)
+
+
+def _draw_plane(page: Figure, data: Data) -> None:
+    axes = page.add_subplot()
+    for name, marker, colour, size in (("queries", "o", COLOURS[0], 10), ("keys", "^", COLOURS[1], 36)):
+        across, up = zip(*data[name], strict=True)
+        axes.scatter(across, up, s=size, marker=marker, color=colour, alpha=0.8, label=name, lw=0)
+    first, second = data["explained"]
+    axes.set_xlabel(f"first direction of the queries ({100 * first:.0f} % of their variance)")
+    axes.set_ylabel(f"second ({100 * second:.0f} %)")
+    axes.legend(frameon=False)
+    _dress(axes)
+
+
+def _draw_losses(page: Figure, data: Data) -> None:
+    axes = page.add_subplot()
+    for colour, name in zip(COLOURS, [name for name in data if name != "task starts"], strict=False):
+        axes.plot(range(1, len(data[name]) + 1), data[name], color=colour, lw=1.6, label=name)
+    for start in data["task starts"][1:]:
+        axes.axvline(start + 0.5, color=FAINT, lw=1)
+    axes.set_xlabel("epochs, task after task")
+    axes.set_title("loss on the task's own held-out images", loc="left", fontsize="medium")
+    axes.legend(frameon=False)
+    _dress(axes)
+
+
+def _dress(axes: Axes) -> None:
+    axes.grid(axis="y", color=FAINT, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelcolor=INK)
+
+
+_FIGURES: dict[str, tuple[Callable[..., Data], Callable[[Any, Data], None], tuple[float, float]]] = {
+    "epsilon": (_epsilon, _draw_epsilon, (5.0, 3.2)),
+    "frequencies": (_frequencies, _draw_frequencies, (6.6, 5.4)),
+    "frequency-evolution": (_evolution, _draw_evolution, (6.6, 3.4)),
+    "score-distribution": (_analysis("scores"), _draw_scores, (6.6, 3.2)),
+    "key-pca": (_analysis("key_pca"), _draw_plane, (5.4, 4.2)),
+    "sample-efficiency": (_validation_losses, _draw_losses, (6.6, 3.4)),
+}

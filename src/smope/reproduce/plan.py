@@ -1,0 +1,85 @@
+"""From a study to the runs it needs: which are there, which are missing, and about how long those take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from smope.backbones.registry import backbone_info
+from smope.config import RunConfig
+from smope.engine.cost import forward_flops
+from smope.methods import find, resolve
+from smope.recipes import load_recipe
+from smope.report import Record
+from smope.reproduce.store import Store
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table, or one line or bar of a figure: a recipe, what is changed in it, and what the paper has for it."""
+
+    row: str
+    column: str
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    paper_faa: tuple[float, float | None] | None = None  #: mean and deviation
+    paper_caa: tuple[float, float | None] | None = None
+
+    def config(self, seed: int, more: Sequence[str] = ()) -> RunConfig:
+        """The run of one seed."""
+        return resolve(load_recipe(self.recipe, [*self.overrides, *more], seed=seed))
+
+    def command(self, seed: int, more: Sequence[str] = ()) -> str:
+        """How a person runs it."""
+        return " ".join(["smope run", self.recipe, *self.overrides, *more, f"--seed {seed}"])
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run of a study, and its record where there is one."""
+
+    cell: Cell
+    seed: int
+    config: RunConfig
+    record: Record | None
+
+    @property
+    def training_passes(self) -> int | None:
+        """Image passes of its training, forward and backward counted as three; None where the number of images is not known here."""
+        images = PICTURES.get(self.config.data.name)
+        if images is None:
+            return None
+        method = find(self.config.method["name"])
+        return images * self.config.train.epochs * (3 * max(1, method.passes[0] - int(method.needs_query)) + int(method.needs_query))
+
+    @property
+    def flops(self) -> float | None:
+        """Multiply-adds of those passes by the paper's counting, two each."""
+        passes, backbone = self.training_passes, self.config.backbone
+        return None if passes is None else passes * float(forward_flops(backbone_info(backbone.name).shape, backbone.image_size, 0))
+
+
+#: training images of the sets the recipes name
+PICTURES = {
+    "emoji-r": 1_000,
+    "emoji-r-100": 500,
+    "emoji-r-768": 3_840,
+    "quickdraw-100": 1_000,
+    "quickdraw-345": 27_580,
+    "cifar-10-small": 500,
+    "cifar-10": 50_000,
+    "groceries": 675,
+    "imagenet-r": 24_000,
+    "cifar-100": 50_000,
+    "cub-200": 5_994,
+}
+
+
+def plan(cells: Iterable[Cell], seeds: Sequence[int], store: Store, more: Sequence[str] = ()) -> list[Planned]:
+    """Every run the cells need, each once, in their order."""
+    planned: list[Planned] = []
+    for cell in cells:
+        for seed in seeds:
+            config = cell.config(seed, more)
+            planned.append(Planned(cell, seed, config, store.find(config)))
+    return planned

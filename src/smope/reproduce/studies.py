@@ -1,0 +1,220 @@
+"""Which runs each table and figure of the paper is made of.
+
+A study names cells: recipes of a data set with what is changed in them. Where the paper has a number for a cell it comes along; on
+another data set or backbone the same cells are run, and there is nothing to compare with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from smope.errors import ConfigError, nearest
+from smope.recipes import list_recipes
+from smope.reproduce.plan import Cell
+
+_LENGTHS = (5, 10, 20, 50)
+_WEIGHTS = ("1e-5", "5e-5", "1e-4")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or a figure: what it is called, what it shows, and its cells on a data set (None: the paper's own)."""
+
+    name: str
+    title: str
+    cells: Callable[[str | None], list[Cell]]
+    figure: bool = False
+    ground: str = "emoji-r"  #: the set it is run on where the paper's own cannot be
+
+    @property
+    def runs(self) -> bool:
+        """Whether it needs runs at all."""
+        return self.name not in ("cost", "theory")
+
+
+@cache
+def paper_tables() -> dict[str, Any]:
+    """The paper's numbers: percent, [mean, population deviation over five runs]."""
+    text = resources.files("smope.reproduce").joinpath("paper_tables.json").read_text(encoding="utf-8")
+    tables: dict[str, Any] = json.loads(text)
+    return tables
+
+
+def recipe_of(method: str, dataset: str, tasks: int | None = None) -> str:
+    """The recipe of a method on a data set; ImageNet-R has one for each number of tasks."""
+    if dataset == "imagenet-r" and method not in ("joint", "joint-frozen"):
+        return f"{dataset}/{method}-{tasks or 10}"
+    return f"{dataset}/{method}"
+
+
+def _main(dataset: str | None) -> list[Cell]:
+    sets = [dataset] if dataset else ["imagenet-r", "cifar-100", "cub-200"]
+    return [_paper_cell("main", row, one, f"{one} ", recipe_of(row, one)) for row in _rows("main", sets[0]) for one in sets]
+
+
+def _lengths(dataset: str | None) -> list[Cell]:
+    cells = []
+    for row in _rows("task-lengths", dataset or "imagenet-r"):
+        for tasks in _LENGTHS:
+            recipe = recipe_of(row, dataset or "imagenet-r", tasks)
+            change = () if dataset in (None, "imagenet-r") or row == "joint" else (f"data.tasks={tasks}",)
+            cells.append(_paper_cell("task-lengths", row, f"{tasks} tasks", f"{tasks} ", recipe, change, ours=dataset is not None))
+    return cells
+
+
+def _self_supervised(dataset: str | None) -> list[Cell]:
+    cells = []
+    for row in _rows("self-supervised", dataset or "imagenet-r"):
+        for name, backbone in (("ibot", "ibot-b16"), ("dino", "dino-b16")):
+            recipe, change = recipe_of(row, dataset or "imagenet-r"), (f"backbone.name={backbone}", "backbone.image_size=224")
+            cells.append(_paper_cell("self-supervised", row, name, f"{name} ", recipe, change, ours=dataset is not None))
+    return cells
+
+
+_BARE = ("method.dense_first=false", "method.router_weight=0", "method.prototype_weight=0")
+_ABLATION: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("one-prompt", (*_BARE, "method.aggregate=false", "method.top_k=-1", "method.noise=none", "tap.kind=off")),
+    ("+ score aggregation", (*_BARE, "method.top_k=-1", "method.noise=none", "tap.kind=off")),
+    ("+ sparse selection", (*_BARE, "method.noise=none", "tap.kind=off")),
+    ("+ adaptive noise", (*_BARE, "tap.kind=off")),
+    ("+ TAP", _BARE),
+    ("+ initial dense training", _BARE[1:]),
+    ("+ router loss", _BARE[2:]),
+    ("+ prototype loss", ()),
+)
+
+
+def _ablation(dataset: str | None) -> list[Cell]:
+    one = dataset or "cub-200"
+    return [_paper_cell("ablation", row, one, f"{one} ", recipe_of("smope", one), change) for row, change in _ABLATION]
+
+
+def _noise(dataset: str | None) -> list[Cell]:
+    sets = [dataset] if dataset else ["imagenet-r", "cub-200"]
+    pairs = [(kind, one) for kind in ("none", "fixed", "uniform", "adaptive") for one in sets]
+    return [_paper_cell("noise", kind, one, f"{one} ", recipe_of("smope", one), (f"method.noise={kind}",)) for kind, one in pairs]
+
+
+def _epsilon(dataset: str | None) -> list[Cell]:
+    recipe = recipe_of("smope", dataset or "imagenet-r")
+    values = ("0", "0.2", "0.4", "0.7", "1.0")
+    return [Cell("eps", value, recipe, (f"method.eps={value}",)) for value in values]
+
+
+def _prompt_length(dataset: str | None) -> list[Cell]:
+    recipe = recipe_of("smope", dataset or "cub-200")
+    return [
+        Cell(f"N_p = {experts}", f"K = {chosen}", recipe, (f"method.experts={experts}", f"method.top_k={chosen}"))
+        for experts in (10, 25, 50)
+        for chosen in (1, 5, 10)
+    ]
+
+
+def _loss_weights(dataset: str | None) -> list[Cell]:
+    recipe = recipe_of("smope", dataset or "cub-200")
+    return [
+        Cell(f"router {router}", f"prototype {proto}", recipe, (f"method.router_weight={router}", f"method.prototype_weight={proto}"))
+        for router in _WEIGHTS
+        for proto in _WEIGHTS
+    ]
+
+
+def _frequencies(dataset: str | None) -> list[Cell]:
+    recipe = recipe_of("smope", dataset or "cub-200")
+    return [Cell(f"eps = {eps}", "", recipe, (f"method.eps={eps}",)) for eps in ("0", "0.4", "1.0")]
+
+
+def _one_run(dataset: str | None) -> list[Cell]:
+    return [Cell("smope", "", recipe_of("smope", dataset or "cub-200"))]
+
+
+def _curves(dataset: str | None) -> list[Cell]:
+    one = dataset or "cub-200"
+    known = {info.name for info in list_recipes()}
+    wanted = ("smope", "one-prompt", "vq-prompt", "ovor", "hide-prompt", "coda-prompt")
+    return [Cell(method, "", recipe) for method in wanted if (recipe := recipe_of(method, one)) in known]
+
+
+def _aggregation(dataset: str | None) -> list[Cell]:
+    recipe = recipe_of("smope", dataset or "imagenet-r")
+    watched = ("data.split=tuning", "watch_validation=true")
+    without = (*_BARE, "method.aggregate=false", "method.top_k=-1", "method.noise=none")
+    return [Cell("with aggregation", "", recipe, watched), Cell("without", "", recipe, (*watched, *without))]
+
+
+def _nothing(dataset: str | None) -> list[Cell]:
+    return []
+
+
+STUDIES: dict[str, Study] = {
+    study.name: study
+    for study in (
+        Study("main", "FAA and CAA of all methods", _main),
+        Study("task-lengths", "FAA and CAA by the number of tasks", _lengths),
+        Study("self-supervised", "FAA and CAA on self-supervised backbones", _self_supervised),
+        Study("cost", "learnable parameters and GFLOPs", _nothing),
+        Study("ablation", "one thing more a row", _ablation, ground="emoji-r-100"),
+        Study("noise", "kinds of noise on the selection", _noise, ground="emoji-r-100"),
+        Study("prompt-length", "FAA by experts and chosen experts", _prompt_length, ground="emoji-r-100"),
+        Study("loss-weights", "FAA by the weights of router and prototype loss", _loss_weights, ground="emoji-r-100"),
+        Study("epsilon", "FAA against eps", _epsilon, figure=True, ground="emoji-r-100"),
+        Study("frequencies", "how often each expert is chosen, by eps", _frequencies, figure=True),
+        Study("frequency-evolution", "how often each expert is chosen, task by task", _one_run, figure=True),
+        Study("score-distribution", "proxy scores of each head of the first block", _one_run, figure=True),
+        Study("key-pca", "one head's inputs and its prefix keys", _one_run, figure=True),
+        Study("sample-efficiency", "validation loss while a task is learned, with and without aggregation", _aggregation, figure=True),
+        Study("accuracy-curves", "accuracy after each task", _curves, figure=True),
+        Study("theory", "the Voronoi loss against the number of samples", _nothing, figure=True),
+    )
+}
+
+
+def find_study(name: str) -> Study:
+    """The study called `name`."""
+    if name not in STUDIES:
+        raise ConfigError(f"There is no table or figure '{name}'.", nearest(name, STUDIES))
+    return STUDIES[name]
+
+
+def read_seeds(text: str) -> list[int]:
+    """Seeds as people write them.
+
+    >>> read_seeds("0-2,5")
+    [0, 1, 2, 5]
+    """
+    seeds: list[int] = []
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            seeds += range(int(first), int(last or first) + 1)
+    except ValueError:
+        seeds = []
+    if not seeds:
+        raise ConfigError(f"'{text}' names no seeds.", "Write them like 0-4, or 0,2.")
+    return list(dict.fromkeys(seeds))
+
+
+def _rows(table: str, dataset: str) -> list[str]:
+    """The paper's rows that have a recipe on this set."""
+    known = {info.name for info in list_recipes()}
+    rows: Iterable[str] = paper_tables()[table]["rows"]
+    return [row for row in rows if recipe_of(row, dataset) in known]
+
+
+def _paper_cell(table: str, row: str, column: str, prefix: str, recipe: str, overrides: Sequence[str] = (), *, ours: bool = False) -> Cell:
+    """A cell with the paper's FAA and CAA, found by the names of its row and columns; `ours`: it is run on another set than the paper's."""
+    columns, rows = paper_tables()[table]["columns"], paper_tables()[table]["rows"]
+
+    def number(score: str) -> tuple[float, float | None] | None:
+        name = f"{prefix}{score}"
+        if ours or name not in columns or row not in rows or rows[row][columns.index(name)] is None:
+            return None
+        mean, deviation = rows[row][columns.index(name)]
+        return mean, deviation
+
+    return Cell(row, column, recipe, tuple(overrides), number("FAA"), number("CAA"))
