@@ -1,0 +1,41 @@
+"""`smope reproduce` and `smope verify` as a person calls them."""
+
+import json
+
+
+def test_without_a_name_it_lists_what_there_is(call):
+    shown = call("reproduce")
+    assert shown.exit_code == 0 and "ablation" in shown.stdout and "theory" in shown.stdout
+
+
+def test_a_dry_run_lists_commands_and_runs_nothing(call, tmp_path):
+    shown = call("reproduce", "noise", "--dataset", "emoji-r-100", "--seeds", "0", "--dry-run")
+    assert shown.exit_code == 0 and "0 of 4 runs are there" in shown.stdout
+    assert "smope run emoji-r-100/smope method.noise=fixed --seed 0" in shown.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_cost_needs_no_runs_and_is_written_in_three_forms(call, tmp_path):
+    shown = call("reproduce", "cost")
+    assert shown.exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "reproduced").iterdir()) == ["cost.csv", "cost.md", "cost.tex"]
+
+
+def test_what_is_not_run_stands_as_such_with_its_command(call, tmp_path):
+    shown = call("reproduce", "ablation", "--seeds", "0", "--no-runs")
+    assert shown.exit_code == 0 and "not yet run" in shown.stdout
+    assert "smope run cub-200/smope" in (tmp_path / "reproduced" / "ablation-not-yet-run.md").read_text()
+
+
+def test_a_misspelt_name_is_an_error_with_the_nearest(call):
+    shown = call("reproduce", "nosie")
+    assert shown.exit_code == 2 and "'noise'" in shown.stderr
+
+
+def test_a_run_is_verified_and_an_edited_record_is_not(call, recipe, tmp_path):
+    assert call("run", str(recipe), "--out", "first", "--quiet").exit_code == 0
+    assert "was reproduced" in call("verify", "first").stdout
+    record = json.loads((tmp_path / "first" / "record.json").read_text())
+    (tmp_path / "first" / "record.json").write_text(json.dumps({**record, "digest": "f" * 64, "caa": 0.0}))
+    shown = call("verify", "first")
+    assert shown.exit_code == 2 and "another caa" in shown.stderr
