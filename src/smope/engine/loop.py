@@ -72,7 +72,15 @@ class Loop:
             self.learn(self.stream[self.position.task])
 
     def learn(self, task: Task) -> None:
-        """One task: grow, run the phases, evaluate on all tasks so far."""
+        """One task: teach it, and evaluate on all tasks so far."""
+        self.teach(task)
+        self._evaluate(task)
+        self.state.facts.append(self.method.facts())
+        self.state.position = Position(task.index + 1)
+        self.save()
+
+    def teach(self, task: Task) -> None:
+        """Make room for a task's classes and run its phases; what a checkpoint says is done is not done again."""
         labels = LabelSpace(self.state.names)
         fresh = self.position.known is None
         known = len(labels) if self.position.known is None else self.position.known
@@ -86,10 +94,6 @@ class Loop:
         while self.position.phase < len(phases := self.method.phases(update)):
             self._run_phase(task, update, phases[self.position.phase])
             self.state.position = Position(task.index, known, self.position.phase + 1)
-        self._evaluate(task)
-        self.state.facts.append(self.method.facts())
-        self.state.position = Position(task.index + 1)
-        self.save()
 
     def save(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Write a checkpoint now."""
@@ -115,8 +119,7 @@ class Loop:
         checkpoint.restore_optimizer(optimizer, self._optimizer_tensors)
         self._optimizer_tensors = {}
         at = self.position
-        label = f"task {task.index + 1}/{len(self.stream)} · {phase.name}"
-        with self.progress.bar(label, phase.epochs * steps, "steps") as bar:
+        with self.progress.bar(self._label(task, phase.name), phase.epochs * steps, "steps") as bar:
             bar.advance(at.epoch * steps + at.step)
             while at.epoch < phase.epochs:
                 chance = update.chance.at(phase.name, at.epoch)
@@ -211,7 +214,7 @@ class Loop:
         loader = self._loader(task.train, (update.index, phase.name), augment=phase.augmented, shuffle=False, drop=phase.drop_last)
         seen: dict[str, list[Tensor]] = {}
         rows: list[Tensor] = []
-        with self.progress.bar(f"task {task.index + 1}/{len(self.stream)} · {phase.name}", len(loader), "steps") as bar:
+        with self.progress.bar(self._label(task, phase.name), len(loader), "steps") as bar:
             for batch in self._image_batches(loader, 0, 0, update.chance.at(phase.name)):
                 with self.runtime.autocast():
                     for name, tensor in phase.look(batch, self.vit).items():
@@ -247,7 +250,7 @@ class Loop:
         predictions: list[tuple[str, int, int]] = []
         so_far = self.stream[: task.index + 1]
         total = sum(len(self.held_out(t)) for t in so_far)
-        with self.progress.bar(f"task {task.index + 1}/{len(self.stream)} · evaluate", total, "images") as bar:
+        with self.progress.bar(self._label(task, "evaluate"), total, "images") as bar:
             for earlier in so_far:
                 answers = list(self.predict(self.held_out(earlier), bar))
                 if answers:
@@ -274,6 +277,10 @@ class Loop:
             self._check_stop()
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------------
+
+    def _label(self, task: Task, what: str) -> str:
+        """What a bar is called: a task of a stream has a place in it, a lone update has none."""
+        return f"task {task.index + 1}/{len(self.stream)} · {what}" if task.index < len(self.stream) else what
 
     def _loader(self, images: ImageSet, address: tuple[str | int, ...], *, augment: bool, drop: bool, shuffle: bool = True) -> Loader:
         config = self.config
