@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TIMM := .venv-timm
 # The first of these that is 3.10 or newer makes the environment; `make setup PYTHON=/path/to/python3` asks for one.
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10 python)
 # pip draws its progress bars on a terminal, and elsewhere says only what goes wrong.
@@ -10,10 +11,10 @@ PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test bench results lint format lock clean
+.PHONY: help setup demo test test-timm bench results lint format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock, and install smope in it
 	@echo "setup: ready; try $(BIN)/smope --help"
@@ -25,6 +26,9 @@ demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, 
 test: $(READY) ## Run the tests; those of attention also without the fast path
 	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
 	$(BIN)/pytest
+
+test-timm: $(TIMM)/.ready ## Compare our ViT with timm itself, in .venv-timm, made at the first call (5.5 GB)
+	$(TIMM)/bin/pytest -rP -m timm tests/backbones/test_timm.py
 
 bench: $(READY) ## Measure what is claimed of speed and memory, turn by turn (about 15 minutes)
 	$(BIN)/smope bench attention training prediction tap tasks memory
@@ -82,4 +86,12 @@ $(VENV)/.locked: requirements/lock.txt $(VENV)/.torch
 $(READY): pyproject.toml $(VENV)/.locked
 	@echo "setup 4/4: smope itself"
 	@$(PIP) install --no-deps --no-build-isolation -e . || { echo "setup: smope was not installed (see above)." >&2; exit 1; }
+	@touch $@
+
+# timm wants torchvision, and torchvision a torch of its own kind: no place for them beside ours. smope itself is read from src.
+$(TIMM)/.ready: requirements/lock.txt requirements/timm.txt $(VENV)/.made
+	@echo "test-timm: $(TIMM), with timm, torchvision and the torch they need (minutes)"
+	@$(BIN)/python -m venv --clear $(TIMM)
+	@$(subst $(BIN),$(TIMM)/bin,$(PIP)) install --require-hashes -r requirements/lock.txt
+	@$(subst $(BIN),$(TIMM)/bin,$(PIP)) install -r requirements/timm.txt
 	@touch $@

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -77,10 +81,46 @@ def dinov2_own() -> dict[str, object]:
     return {**spelt(layer_scale=True, registers="register_tokens"), "mask_token": torch.zeros(1, DIM)}
 
 
+HEAD = [f"mlp.{index}.{kind}" for index in (0, 2, 4) for kind in ("weight", "bias")]
+HEAD += [f"{layer}.weight_{part}" for layer in ("last_layer", "last_layer2") for part in "gv"]
+
+
 def ibot_nested() -> dict[str, object]:
-    inner: dict[str, object] = {f"module.backbone.{name}": tensor for name, tensor in spelt().items()}
-    inner |= {"module.backbone.masked_embed": torch.zeros(1, DIM), "module.head.mlp.0.weight": torch.zeros(1)}
-    return {"state_dict": inner}
+    """As it is published: one entry, the teacher without wrappers, its heads still there."""
+    return {"state_dict": {**spelt(), **{f"head.{name}": torch.zeros(1) for name in HEAD}}}
+
+
+def ibot_in_training() -> dict[str, object]:
+    """As its program saves it along the way."""
+    teacher: dict[str, object] = {f"module.backbone.{name}": tensor for name, tensor in spelt().items()}
+    teacher |= {"module.backbone.masked_embed": torch.zeros(1, DIM)} | {f"module.head.{name}": torch.zeros(1) for name in HEAD}
+    return {"student": {}, "teacher": teacher, "epoch": 400, "optimizer": {"state": {}}}
+
+
+def as_transformers_spells_it() -> dict[str, object]:
+    state = spelt(layer_scale=True, registers="register_tokens")
+    parts = {
+        "blocks.": "encoder.layer.",
+        "attn.proj": "attention.output.dense",
+        "ls1.gamma": "layer_scale1.lambda1",
+        "ls2.gamma": "layer_scale2.lambda1",
+        "patch_embed.proj": "embeddings.patch_embeddings.projection",
+        "cls_token": "embeddings.cls_token",
+        "register_tokens": "embeddings.register_tokens",
+        "pos_embed": "embeddings.position_embeddings",
+    }
+    theirs: dict[str, object] = {"embeddings.mask_token": torch.zeros(1, DIM)}
+    for name, tensor in state.items():
+        for ours, other in parts.items():
+            name = name.replace(ours, other)
+        if name.startswith("norm."):
+            name = f"layer{name}"
+        if ".attn.qkv." not in name:
+            theirs[name] = tensor
+            continue
+        for part, rows in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
+            theirs[name.replace("attn.qkv", f"attention.attention.{part}")] = rows
+    return theirs
 
 
 SPELLINGS = {
@@ -88,6 +128,15 @@ SPELLINGS = {
     "dino": (with_dino_head, shape_of()),
     "dinov2": (dinov2_own, shape_of(layer_scale=True, registers=4)),
     "ibot": (ibot_nested, shape_of()),
+    "transformers": (as_transformers_spells_it, shape_of(layer_scale=True, registers=4)),
+}
+#: where each keeps its tensors
+INSIDE: dict[str, Callable[[Any], dict[str, object]]] = {
+    "timm": lambda state: state,
+    "dino": lambda state: state["teacher"],
+    "dinov2": lambda state: state,
+    "ibot": lambda state: state["state_dict"],
+    "transformers": lambda state: state,
 }
 
 
@@ -115,6 +164,103 @@ def test_every_weight_but_the_class_tokens_position_arrives_unchanged(layout: st
     torch.testing.assert_close(converted["pos_embed"][:, 1:], source["pos_embed"][:, 1:], rtol=0, atol=0)
     for name in source.keys() - {"cls_token", "pos_embed"}:
         torch.testing.assert_close(converted[name], source[name], rtol=0, atol=0)
+
+
+def one_of(layout: str, ending: str) -> tuple[dict[str, object], dict[str, object], str]:
+    """A checkpoint in that layout, the dictionary of its tensors, and the key that ends so."""
+    state = SPELLINGS[layout][0]()
+    inside = INSIDE[layout](state)
+    (key,) = [key for key in inside if key.endswith(ending)]
+    return state, inside, key
+
+
+@pytest.mark.parametrize("layout", SPELLINGS)
+def test_in_each_layout_a_renamed_key_is_named_on_both_sides(layout: str) -> None:
+    state, inside, key = one_of(layout, ".1.mlp.fc2.bias")
+    inside[f"{key}es"] = inside.pop(key)
+    with pytest.raises(WeightsError) as caught:
+        convert(state, layout)
+    assert f"surplus {key}es" in caught.value.problem and "missing blocks.1.mlp.fc2.bias" in caught.value.problem
+
+
+@pytest.mark.parametrize("layout", SPELLINGS)
+@pytest.mark.parametrize("ending", [".0.norm1.bias", "cls_token", "norm.weight", ".2.mlp.fc1.weight"])
+def test_in_each_layout_a_missing_key_is_named_and_nothing_else(layout: str, ending: str) -> None:
+    ending = "ayernorm.weight" if layout == "transformers" and ending == "norm.weight" else ending
+    state, inside, key = one_of(layout, ending)
+    del inside[key]
+    with pytest.raises(WeightsError) as caught:
+        convert(state, layout)
+    assert caught.value.problem.count("missing") == 1 and caught.value.problem.count("surplus") == 0
+    assert re.search(rf"missing \S*{re.escape(ending.removeprefix('ayer'))}", caught.value.problem)
+
+
+@pytest.mark.parametrize("layout", SPELLINGS)
+@pytest.mark.parametrize("surplus", ["blocks.0.attn.q_norm.weight", "gate", "heads.weight", "norm.extra"])
+def test_in_each_layout_a_surplus_key_is_named_and_nothing_else(layout: str, surplus: str) -> None:
+    state = SPELLINGS[layout][0]()
+    INSIDE[layout](state)[surplus] = torch.zeros(1)
+    with pytest.raises(WeightsError) as caught:
+        convert(state, layout)
+    assert f"surplus {surplus}" in caught.value.problem
+    assert caught.value.problem.count("surplus") == 1 and caught.value.problem.count("missing") == 0
+
+
+def test_ibots_training_checkpoint_is_its_teacher() -> None:
+    state = ibot_in_training()
+    assert detect(state) == "ibot"
+    assert (
+        fingerprint_of(convert(state, "ibot")) == fingerprint_of(convert(ibot_nested(), "ibot")) == fingerprint_of(convert(spelt(), "timm"))
+    )
+
+
+def test_a_teacher_without_marks_reads_as_dinos() -> None:
+    state = {"teacher": {f"backbone.{name}": tensor for name, tensor in spelt().items()}}
+    assert detect(state) == "dino"
+    convert(state, "dino")
+
+
+def test_half_of_a_dotted_part_is_not_renamed() -> None:
+    state = as_transformers_spells_it()
+    state["xencoder.layer.0.norm1.weight"] = torch.zeros(1)
+    with pytest.raises(WeightsError, match=r"surplus xencoder\.layer\.0\.norm1\.weight"):
+        convert(state, "transformers")
+
+
+def test_queries_keys_and_values_of_unlike_shapes_are_not_joined() -> None:
+    state = as_transformers_spells_it()
+    state["encoder.layer.0.attention.attention.key.weight"] = torch.zeros(DIM, DIM + 1)
+    with pytest.raises(WeightsError, match=r"missing blocks\.0\.attn\.qkv\.weight"):
+        convert(state, "transformers")
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "reason"),
+    [
+        ("blocks.0.attn.relative_position_bias_table", (1,), "relative position biases"),
+        ("layers.0.blocks.0.attn.qkv.weight", (1,), "stages of windows"),
+        ("blocks.0.attns.0.qkv.weight", (1,), "parallel blocks"),
+        ("attn_pool.q.weight", (1,), "attention pooling"),
+        ("blocks.0.attn.q_norm.weight", (1,), "normalised queries and keys"),
+        ("blocks.0.mlp.w12.weight", (1,), "a gated MLP"),
+        ("blocks.0.mlp.fc1.weight", (2 * HIDDEN, DIM), "a gated MLP"),
+        ("fc_norm.weight", (DIM,), "a norm after pooling"),
+        ("dist_token", (1, 1, DIM), "a distillation token"),
+        ("norm_pre.weight", (DIM,), "a norm before the first block"),
+        ("rope.freqs", (1,), "rotary positions"),
+    ],
+)
+def test_what_is_not_a_plain_vit_is_refused_with_the_reason(key: str, size: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(WeightsError) as caught:
+        convert({**spelt(), key: torch.zeros(size)}, "timm")
+    assert key in caught.value.problem or "mlp.fc2.weight is" in caught.value.problem
+    assert caught.value.remedy == f"It is not a plain ViT: it has {reason}."
+
+
+def test_a_vit_without_a_class_token_is_refused_with_the_reason() -> None:
+    state = {name: tensor for name, tensor in spelt().items() if name != "cls_token"}
+    with pytest.raises(WeightsError, match="it has no class token"):
+        convert(state, "timm")
 
 
 @pytest.mark.parametrize("wrapper", ["module.", "backbone.", "module.backbone."])

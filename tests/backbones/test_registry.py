@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from smope.backbones import registry
-from smope.backbones.layouts import convert
+from smope.backbones.layouts import LAYOUTS, convert, detect
 from smope.backbones.registry import BACKBONES, BackboneInfo, backbone_info, describe, fetch, load_backbone, untrained_backbone
 from smope.backbones.sources import PackageSource, random_state
 from smope.backbones.vit import VitShape, fingerprint_of
@@ -30,7 +30,7 @@ OTHER = {name: tensor + 1 for name, tensor in TRUE.items()}
 
 @dataclass
 class Shelf:
-    """A source of another kind than those of the library: nothing but the four things that are asked for."""
+    """A source of another kind than those of the library: nothing but the five things that are asked for."""
 
     state: Mapping[str, object] | None
     name: str = "the shelf"
@@ -41,6 +41,9 @@ class Shelf:
 
     def describe(self) -> str:
         return self.name
+
+    def command(self, name: str) -> str:
+        return f"go to {self.name} for {name}"
 
     def fetch(self, progress: Progress) -> Mapping[str, object]:
         self.asked.append("fetch")
@@ -209,7 +212,7 @@ def test_fetch_brings_it_and_the_list_says_so(entry: Put) -> None:
         return next(row for row in describe() if row.name == "some")
 
     assert not row().on_disk
-    assert row().command == "smope backbones fetch some"
+    assert row().command == "go to the shelf for some"
     assert fetch("some") == info.path
     assert row().on_disk
 
@@ -228,7 +231,7 @@ def test_an_unknown_name_gets_the_nearest(cache: Path) -> None:
 
 
 def test_the_bare_architecture_has_no_weights_but_takes_a_file(cache: Path, entry: Put, tmp_path: Path) -> None:
-    with pytest.raises(AssetError, match=r"bare architecture.*Give a file"):
+    with pytest.raises(AssetError, match=r"bare architecture.*Give a file.*backbone\.file"):
         load_backbone("vit_base_patch16_224")
     with pytest.raises(ConfigError, match="nothing to fetch"):
         fetch("vit_base_patch16_224")
@@ -254,10 +257,125 @@ def test_each_entry_of_the_table_makes_sense() -> None:
         assert name == info.name
         assert info.shape.dim % info.shape.heads == 0
         assert info.default_image_size % info.shape.patch == 0
-        assert bool(info.sources) == (info.fingerprint is not None)
+        assert info.sources or info.fingerprint is None  # a bare architecture has no weights to know
         for source in info.sources:
+            assert source.layout in LAYOUTS
             if isinstance(source, PackageSource):
                 assert len(source.package.sha256) == len(source.member_sha256) == 64
+                assert info.fingerprint is not None  # anyone can fetch it, so anyone can know it
+
+
+def test_each_backbone_is_prepared_for_as_its_makers_did() -> None:
+    told = {name: (info.normalisation, info.shape.antialias, info.shape.registers) for name, info in BACKBONES.items()}
+    for name in ("sup1k-b16", "sup21k-b16"):
+        assert told[name] == ("half", True, 0)
+    for name in ("dino-b16", "ibot-b16", "dinov2-s14", "dinov2-b14", "dinov2-s14-focus"):
+        assert told[name] == ("imagenet", False, 0)
+    for name in ("dinov2-s14-reg", "dinov2-b14-reg", "dinov2-s14-reg-mri"):
+        assert told[name] == ("imagenet", True, 4)
+    assert {info.default_image_size for name, info in BACKBONES.items() if "b16" in name or "b14" in name} == {224}
+
+
+def published(name: str, state: Mapping[str, torch.Tensor]) -> dict[str, object]:
+    """The file behind a name, as its makers lay it out."""
+    head = {"head.weight": torch.zeros(5, SHAPE.dim), "head.bias": torch.zeros(5)}
+    ibot_head = {f"head.{part}": torch.zeros(1) for part in ("mlp.0.weight", "last_layer.weight_g", "last_layer2.weight_v")}
+    return {
+        "sup1k-b16": {**state, **head},
+        "sup21k-b16": {**state, **head},
+        "dino-b16": dict(state),
+        "ibot-b16": {"state_dict": {**state, **ibot_head}},
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["sup1k-b16", "sup21k-b16", "dino-b16", "ibot-b16"])
+def test_each_of_the_papers_four_loads_from_a_file_of_its_layout(
+    name: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(BACKBONES[name], shape=replace(SHAPE, antialias=BACKBONES[name].shape.antialias), default_image_size=8)
+    monkeypatch.setitem(BACKBONES, name, small)
+    torch.save(published(name, TRUE), tmp_path / "weights.pth")
+    assert detect(published(name, TRUE)) == small.sources[-1].layout
+    said = Said()
+    assert load_backbone(name, file=tmp_path / "weights.pth", progress=said).fingerprint == fingerprint_of(TRUE)
+    assert len(said.lines) == 1 and fingerprint_of(TRUE) in said.lines[0] and "not known yet" in said.lines[0]
+    assert not small.path.exists()
+
+
+@pytest.mark.parametrize("name", ["sup1k-b16", "ibot-b16"])
+def test_a_surplus_key_in_a_published_file_is_named(name: str, cache: Path, tmp_path: Path) -> None:
+    torch.save(published(name, {**TRUE, "pre_logits.fc.weight": torch.zeros(1)}), tmp_path / "weights.pth")
+    with pytest.raises(WeightsError, match=r"surplus pre_logits\.fc\.weight"):
+        load_backbone(name, file=tmp_path / "weights.pth")
+
+
+def test_weights_of_another_shape_are_refused_in_words_and_never_cached(entry: Put) -> None:
+    other = VitShape(dim=12, depth=3, heads=2, patch=4, grid=2, mlp_hidden=24, layer_scale=True)
+    info = entry(Shelf(convert(random_state(other), "timm")), fingerprint=None)
+    with pytest.raises(AssetError, match=r"another ViT than 'some': depth 3, expected 2; layer_scale True, expected False"):
+        load_backbone("some")
+    assert not info.path.exists()
+
+
+def test_where_no_fingerprint_is_known_the_first_weights_settle_it_for_this_machine(entry: Put, tmp_path: Path) -> None:
+    info = entry(Shelf(TRUE), fingerprint=None)
+    said = Said()
+    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
+    assert fingerprint_of(TRUE) in said.lines[0]
+    with safe_open(info.path, "pt") as stored:
+        assert stored.metadata()["fingerprint"] == fingerprint_of(TRUE)
+    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
+    assert len(said.lines) == 1  # known from the cache's header now
+    save_file(OTHER, tmp_path / "mine.safetensors")
+    with pytest.raises(AssetError, match=rf"'some' means {fingerprint_of(TRUE)}.*delete .*some\.safetensors"):
+        load_backbone("some", file=tmp_path / "mine.safetensors")
+
+
+def test_where_no_fingerprint_is_known_a_damaged_cache_is_still_noticed(entry: Put) -> None:
+    info = entry(Shelf(TRUE), fingerprint=None)
+    load_backbone("some")
+    content = bytearray(info.path.read_bytes())
+    content[-1] ^= 1  # one bit of the last weight
+    info.path.write_bytes(content)
+    said = Said()
+    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
+    assert str(info.path) in said.lines[0]
+    assert fingerprint_of(load_file(info.path)) == fingerprint_of(TRUE)
+
+
+def test_a_single_failure_is_told_once_in_its_own_words(entry: Put) -> None:
+    entry(Shelf(None))
+    said = Said()
+    with pytest.raises(AssetError) as caught:
+        load_backbone("some", progress=said)
+    assert caught.value.problem == "No weights for backbone 'some': the shelf is empty." and caught.value.remedy == "Fill it."
+    assert said.lines == []
+
+
+def test_a_failure_is_told_before_the_next_place_is_tried_which_may_take_long(entry: Put) -> None:
+    said = Said()
+
+    class Slow(Shelf):
+        def fetch(self, progress: Progress) -> Mapping[str, object]:
+            assert len(said.lines) == 1 and "first is empty" in said.lines[0]
+            return super().fetch(progress)
+
+    entry(Shelf(None, "first"), Slow(TRUE, "second"))
+    load_backbone("some", progress=said)
+    assert len(said.lines) == 1
+
+
+def test_a_users_file_that_cannot_be_read_is_told_though_the_cache_has_the_weights(entry: Put, tmp_path: Path) -> None:
+    entry(Shelf(TRUE))
+    fetch("some")
+    said = Said()
+    load_backbone("some", file=tmp_path / "gone.pth", progress=said)
+    assert len(said.lines) == 1 and "gone.pth" in said.lines[0]
+
+
+def test_the_list_shows_the_shortest_command(entry: Put) -> None:
+    entry(Shelf(None, "a shelf far away"), Shelf(None, "here"))
+    assert next(row.command for row in describe() if row.name == "some") == "go to here for some"
 
 
 @pytest.mark.assets

