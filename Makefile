@@ -9,6 +9,9 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10 py
 # pip draws its progress bars on a terminal, and elsewhere says only what goes wrong.
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 || echo -qq)
 
+# As many test processes as cores; the checks of one contract case stay together.
+PARALLEL ?= -n auto --dist loadgroup
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test test-timm bench results lint format lock clean
@@ -24,8 +27,8 @@ demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, 
 
 # The whole suite comes last, so that its count is the line one reads.
 test: $(READY) ## Run the tests; those of attention also without the fast path
-	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
-	$(BIN)/pytest
+	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q $(PARALLEL) tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
+	$(BIN)/pytest $(PARALLEL)
 
 test-timm: $(TIMM)/.ready ## Compare our ViT with timm itself, in .venv-timm, made at the first call (5.5 GB)
 	$(TIMM)/bin/pytest -rP -m timm tests/backbones/test_timm.py
