@@ -185,7 +185,7 @@ def test_figures_are_drawn_with_their_data_beside_them(done, name, tmp_path):
     if name == "score-distribution":
         assert len(data["heads"]) == 3 and all(five == sorted(five) for five in data["heads"])
     if name == "key-pca":
-        assert len(data["keys"]) == 4 and len(data["queries"]) == 8 and 0 < sum(data["explained"]) <= 1.0001
+        assert len(data["keys"]) == 4 and len(data["inputs"]) == 8 and 0 < sum(data["explained"]) <= 1.0001
 
 
 def test_loss_curves_are_drawn_from_a_watched_run(recipe, tmp_path):

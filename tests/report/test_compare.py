@@ -1,28 +1,14 @@
 """Runs side by side: what may be compared, how seeds are gathered, and the forms of the table."""
 
-import copy
 import csv
 import json
 
 import pytest
 
-from smope.errors import DataError
+from smope.errors import ConfigError, DataError
 from smope.report import compare, find_records
-from smope.report.compare import plain, sheet
+from smope.report.compare import differences, full_sheet, plain, sheet
 from smope.report.sheet import Sheet, comma_separated, latex, markdown
-
-
-@pytest.fixture
-def made(record):
-    """A record with these changes; its digest is its own."""
-
-    def make(recipe="emoji-r/smope", seed=0, faa=75.0, config=None, **changes):
-        new = {**copy.deepcopy(record), "recipe": recipe, "seed": seed, "faa": faa, **changes}
-        new["config"] = {"seed": seed, "train": {"lr": 0.1}, **(config or {})}
-        new["digest"] = changes.get("digest", f"{recipe} {seed} {faa} {config}")
-        return new
-
-    return make
 
 
 def lines(records):
@@ -34,7 +20,7 @@ def test_seeds_of_a_recipe_are_one_line_with_mean_and_population_deviation(made)
     (line,) = lines([made(seed=seed, faa=faa) for seed, faa in ((2, 74.0), (0, 70.0), (1, 78.0))])
     assert (line.name, line.seeds) == ("smope", (0, 1, 2))
     assert line.faa.mean == 74.0 and line.faa.deviation == pytest.approx((32 / 3) ** 0.5)
-    assert str(line.faa) == "74.00 ± 3.27" and line.seconds == 61.0 and line.trainable_parameters == 384200
+    assert str(line.faa) == "74.00 ± 3.27" and line.core_minutes == pytest.approx(61 / 60) and line.trainable_parameters == 384200
     (alone,) = lines([made(faa=70.0)])
     assert str(alone.faa) == "70.00"
 
@@ -111,4 +97,64 @@ def test_the_forms_hold_the_same_words(made):
     assert rows[1][:4] == ["smope", "6 epochs, no TAP", "0, 1", "76.00 ± 1.00"]
     assert r"| a\|b |" in markdown(Sheet("", ("x",), (("a|b",),))) and "---:" in markdown(page)
     assert r"a\_b|c & " in latex(page) and r"76.00 $\pm$ 1.00" in latex(page) and r"\%" in latex(Sheet("", ("%",), ()))
+    assert rows[0][6] == "sample-weighted" and rows[1][6] == "74.00 ± 0.00"
     assert json.loads(json.dumps(plain(comparison)))["lines"][0]["faa"] == {"mean": 76.0, "deviation": 1.0, "count": 2}
+
+
+@pytest.fixture
+def rivals(answering):
+    """One line far ahead on both its seeds, one a little behind it on one seed, and one of another seed altogether."""
+    best = ["1111111110" * 3 + "|" + "1111111101" * 3, "1111111011" * 3 + "|" + "1111111110" * 3]
+    return [
+        *(answering(answers, "emoji-r/best", seed=seed) for seed, answers in enumerate(best)),
+        answering("0000000001" * 3 + "|" + "0000000100" * 3, "emoji-r/far"),
+        answering(best[1].replace("0", "1", 1).replace("1", "0", 2), "emoji-r/near", seed=1),
+        answering(best[0], "emoji-r/alone", seed=7),
+    ]
+
+
+def test_differences_are_of_shared_seeds_and_marked_where_zero_is_excluded(rivals):
+    (comparison,) = compare(rivals, against="best")
+    found = {line.name: line.difference for line in comparison.lines}
+    assert found["best"] is None and found["alone"] is None
+    assert found["far"].mean == pytest.approx(-80.0) and found["far"].seeds == (0,) and found["far"].excludes_zero
+    assert found["near"].seeds == (1,) and not found["near"].excludes_zero and found["near"].mean < 0
+    rows = {row[0]: row[1:] for row in differences(comparison).rows}
+    assert rows["far"][0] == "-80.00 *" and rows["far"][2] == "1" and rows["best"] == rows["alone"] == ("–", "–", "–")
+    assert "*" not in rows["near"][0]
+    low, high = (float(number) for number in rows["far"][1].split(" to "))
+    assert low < -80 < high < 0
+
+
+def test_the_other_way_round_is_the_same_difference_with_the_other_sign(rivals):
+    (there,), (back,) = compare(rivals, "best"), compare(rivals, "far")
+    one = next(line.difference for line in there.lines if line.name == "far")
+    two = next(line.difference for line in back.lines if line.name == "best")
+    assert one.mean == -two.mean and one.interval.low == pytest.approx(-two.interval.high, abs=1.5)
+
+
+def test_every_form_holds_the_differences(rivals):
+    (comparison,) = compare(rivals, against="best")
+    page = full_sheet(comparison)
+    assert page.columns[-3:] == ("FAA against best", "95 % interval", "shared seeds")
+    assert "| -80.00 * |" in markdown(page) and r"\* marks those that exclude zero" in markdown(page)
+    assert "$-$80.00 *" in latex(page) and latex(page).startswith("% FAA against best")
+    assert "seed" not in latex(sheet(comparison)).splitlines()[0]
+    header, *rows = csv.reader(comma_separated(page).splitlines())
+    assert header[-3] == "FAA against best" and len(rows) == 4 and all(len(row) == len(header) for row in rows)
+    written = json.loads(json.dumps(plain(comparison)))
+    far = next(line for line in written["lines"] if line["name"] == "far")
+    assert far["difference"]["excludes_zero"] is True and far["difference"]["seeds"] == [0] and written["against"] == "best"
+    assert "records" not in far and far["faa_interval"]["low"] < far["faa"]["mean"]
+
+
+def test_without_a_name_nothing_is_compared_against(rivals):
+    (comparison,) = compare(rivals)
+    assert differences(comparison) is None and full_sheet(comparison) == sheet(comparison) and comparison.against is None
+
+
+def test_a_name_nobody_has_is_refused_and_one_that_a_table_lacks_leaves_it_alone(rivals, made):
+    with pytest.raises(ConfigError, match=r"No line is called 'bast'\..*Did you mean 'best'"):
+        compare(rivals, against="bast")
+    one, two = compare([*rivals, made("cub-200/smope", dataset={"name": "cub-200"})], against="best")
+    assert one.against == "best" and two.against is None and differences(two) is None

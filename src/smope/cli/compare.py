@@ -63,11 +63,37 @@ def compare(
             _show(console, apart)
 
 
+_LEAST = (
+    "sample-weighted",
+    "core min",
+    "forgetting",
+    "learnable",
+    "protocol",
+    "CAA",
+)  #: what a narrow terminal goes without, first to last
+_WRAPPED = 18  #: width that a protocol needs, as it may break over lines
+
+
+def _fitting(page: Sheet, width: int) -> tuple[list[str], list[str]]:
+    """The columns that fit, and those left out: a number is never cut."""
+    needs = {name: max(len(name), *(len(row[index]) for row in page.rows)) for index, name in enumerate(page.columns)}
+    needs |= {"protocol": min(needs["protocol"], _WRAPPED)} if "protocol" in needs else {}
+    kept, dropped = list(page.columns), []
+    for name in _LEAST:
+        if sum(needs[one] + 2 for one in kept) > width and name in kept:
+            kept.remove(name)
+            dropped.append(name)
+    return kept, dropped
+
+
 def _show(console: Console, page: Sheet) -> None:
-    grid = plain_table(*page.columns, right=page.numbers, fixed=("run", "seeds"))
+    kept, dropped = _fitting(page, console.width)
+    grid = plain_table(*kept, right=page.numbers, fixed=("run", "seeds"))
     grid.collapse_padding = True  # many columns
     for row in page.rows:
-        grid.add_row(*map(one_line, row))
+        grid.add_row(*(one_line(word) for word, name in zip(row, page.columns, strict=True) if name in kept))
     console.print(grid)
+    if dropped:
+        say(console, f"left out for want of room: {', '.join(dropped)}; --format csv has them all", "dim")
     for note in page.notes:
         say(console, note, "dim")

@@ -103,7 +103,7 @@ def _plane(query_ND: Tensor, keys_PD: Tensor) -> dict[str, Any]:
         return [[round(value, 5) for value in point] for point in ((rows - mean_D) @ axes_2D.T).tolist()]
 
     step = max(1, len(query_ND) // _POINTS)
-    return {"queries": points(query_ND[::step]), "keys": points(keys_PD), "explained": [round(value, 4) for value in share.tolist()]}
+    return {"inputs": points(query_ND[::step]), "keys": points(keys_PD), "explained": [round(value, 4) for value in share.tolist()]}
 
 
 def _loader(images: ImageSet, config: RunConfig, transform: Any) -> Loader:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from smope.engine.record import changed_keys
-from smope.errors import DataError
+from smope.errors import ConfigError, DataError, nearest
+from smope.report.bootstrap import RESAMPLES, Difference, Interval, faa_interval, paired_difference
 from smope.report.records import Record, load_records
 from smope.report.sheet import Sheet
+
+_MARK = "*"
 
 
 @dataclass(frozen=True)
@@ -47,34 +50,43 @@ class Line:
     tasks: int
     seeds: tuple[int, ...]
     faa: Spread
+    faa_interval: Interval | None  #: over test images; None where a record has kept no predictions
     caa: Spread | None  #: a run of one task has none
     forgetting: Spread | None
     sample_accuracy: Spread
     trainable_parameters: int
-    seconds: float  #: mean
+    core_minutes: float  #: mean of wall time times threads, on machines that may have done other work besides
+    difference: Difference | None = None  #: to the line compared against; None for that line itself and where no seed is shared
+    records: tuple[Record, ...] = field(default=(), repr=False, compare=False)  #: by seed
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Lines that may be compared, best first."""
+    """Lines that may be compared, best first, and the name of the one that the others are compared against, if any."""
 
     title: str
     lines: tuple[Line, ...]
+    against: str | None = None
 
 
-def find_records(places: Iterable[Path]) -> list[Record]:
-    """Every record in or below these folders (or the files themselves), in the order of their paths."""
+def find_paths(places: Iterable[Path]) -> list[Path]:
+    """Every record.json in or below these folders (or the files themselves), each once."""
     found: list[Path] = []
     for place in places:
         below = sorted(place.rglob("record.json")) if place.is_dir() else [place]
         if not below:
             raise DataError(f"There is no record.json in or below {place}.", "Name a folder of finished runs.")
         found += below
-    return load_records(dict.fromkeys(path.resolve() for path in found))
+    return list(dict.fromkeys(path.resolve() for path in found))
 
 
-def compare(records: Iterable[Record]) -> list[Comparison]:
-    """One comparison for each set of records that may stand side by side."""
+def find_records(places: Iterable[Path]) -> list[Record]:
+    """Every record in or below these folders (or the files themselves), in the order of their paths."""
+    return load_records(find_paths(places))
+
+
+def compare(records: Iterable[Record], against: str | None = None) -> list[Comparison]:
+    """One comparison for each set of records that may stand side by side, with differences from the line `against`, if it is named."""
     tables: list[tuple[_Ground, list[Record]]] = []
     for record in records:
         home = next((group for ground, group in tables if ground == _ground(record) and _same_pictures(group, record)), None)
@@ -82,12 +94,29 @@ def compare(records: Iterable[Record]) -> list[Comparison]:
             tables.append((_ground(record), home := []))
         home.append(record)
     numerics = {ground.numerics for ground, _ in tables}
-    return [Comparison(_title(ground, numerics), _lines(group)) for ground, group in tables]
+    found = [Comparison(_title(ground, numerics), _lines(group)) for ground, group in tables]
+    if against is None:
+        return found
+    names = {line.name for comparison in found for line in comparison.lines}
+    if against not in names:
+        raise ConfigError(f"No line is called '{against}'.", nearest(against, names))
+    return [with_differences(comparison, against) for comparison in found]
+
+
+def with_differences(comparison: Comparison, against: str) -> Comparison:
+    """The comparison with every line's difference from the line of that name; unchanged where there is none."""
+    chosen = next((line for line in comparison.lines if line.name == against), None)
+    if chosen is None:
+        return comparison
+    lines = (
+        line if line is chosen else replace(line, difference=paired_difference(line.records, chosen.records)) for line in comparison.lines
+    )
+    return replace(comparison, lines=tuple(lines), against=against)
 
 
 def sheet(comparison: Comparison) -> Sheet:
-    """The comparison as a table of words."""
-    columns = ("run", "protocol", "seeds", "FAA", "CAA", "forgetting", "learnable", "seconds")
+    """The comparison as a table of words, without its differences."""
+    columns = ("run", "protocol", "seeds", "FAA", "CAA", "forgetting", "sample-weighted", "learnable", "core min")
     rows = [
         (
             line.name,
@@ -96,12 +125,44 @@ def sheet(comparison: Comparison) -> Sheet:
             str(line.faa),
             str(line.caa or "–"),
             str(line.forgetting or "–"),
+            str(line.sample_accuracy),
             f"{line.trainable_parameters:,}",
-            f"{line.seconds:.0f}",
+            f"{line.core_minutes:.1f}",
         )
         for line in comparison.lines
     ]
     return Sheet(comparison.title, columns, tuple(rows), numbers=columns[3:])
+
+
+def differences(comparison: Comparison) -> Sheet | None:
+    """How far each line is from the one compared against, as a table of words; None where nothing is compared against."""
+    if comparison.against is None:
+        return None
+    columns = ("run", f"FAA against {comparison.against}", "95 % interval", "shared seeds")
+    rows = [(line.name, *_difference(line.difference)) for line in comparison.lines]
+    note = (
+        f"FAA against {comparison.against}: the line's minus its, in the mean over the seeds both have. The interval is a bootstrap over"
+        f" test images, paired by image and seed, within tasks ({RESAMPLES:,} resamples); {_MARK} marks those that exclude zero."
+    )
+    return Sheet("", columns, tuple(rows), numbers=columns[1:], notes=(note,))
+
+
+def full_sheet(comparison: Comparison) -> Sheet:
+    """The comparison as one table of words, with its differences where there are any."""
+    beside = differences(comparison)
+    return sheet(comparison) if beside is None else sheet(comparison).beside(beside)
+
+
+def _difference(difference: Difference | None) -> tuple[str, str, str]:
+    if difference is None:
+        return "–", "–", "–"
+    interval = difference.interval
+    mark = f" {_MARK}" if difference.excludes_zero else ""
+    return _signed(difference.mean) + mark, f"{_signed(interval.low)} to {_signed(interval.high)}", str(len(difference.seeds))
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 2) + 0.0:+.2f}"  # no -0.00
 
 
 def ranges(seeds: Sequence[int]) -> str:
@@ -121,7 +182,13 @@ def ranges(seeds: Sequence[int]) -> str:
 
 def plain(comparison: Comparison) -> dict[str, Any]:
     """The comparison as JSON holds it."""
-    return asdict(comparison)
+    bare = replace(comparison, lines=tuple(replace(line, records=()) for line in comparison.lines))
+    values = asdict(bare)
+    for line, row in zip(comparison.lines, values["lines"], strict=True):
+        del row["records"]
+        if line.difference is not None:
+            row["difference"]["excludes_zero"] = line.difference.excludes_zero
+    return values
 
 
 class _Ground(NamedTuple):
@@ -190,11 +257,13 @@ def _line(name: str, records: Sequence[Record]) -> Line:
         tasks=len(first["task_sizes"]),
         seeds=seeds,
         faa=spread("faa"),
+        faa_interval=faa_interval(records),
         caa=spread("caa") if several else None,
         forgetting=spread("forgetting") if several else None,
         sample_accuracy=spread("sample_accuracy"),
         trainable_parameters=first["trainable_parameters"],
-        seconds=spread("seconds").mean,
+        core_minutes=statistics.fmean(record["seconds"] * record["config"].get("threads", 1) for record in records) / 60,
+        records=tuple(records),
     )
 
 

@@ -151,11 +151,11 @@ def _draw_scores(page: Figure, data: Data) -> None:
 
 def _draw_plane(page: Figure, data: Data) -> None:
     axes = page.add_subplot()
-    for name, marker, colour, size in (("queries", "o", COLOURS[0], 10), ("keys", "^", COLOURS[1], 36)):
+    for name, marker, colour, size in (("inputs", "o", COLOURS[0], 10), ("keys", "^", COLOURS[1], 36)):
         across, up = zip(*data[name], strict=True)
         axes.scatter(across, up, s=size, marker=marker, color=colour, alpha=0.8, label=name, lw=0)
     first, second = data["explained"]
-    axes.set_xlabel(f"first direction of the queries ({100 * first:.0f} % of their variance)")
+    axes.set_xlabel(f"first direction of the inputs ({100 * first:.0f} % of their variance)")
     axes.set_ylabel(f"second ({100 * second:.0f} %)")
     axes.legend(frameon=False)
     _dress(axes)

@@ -1,0 +1,27 @@
+"""`smope report`: finished runs as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smope.cli.console import say, stdout
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", exists=True, help="Folders with record.json files in or below them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", dir_okay=False, help="The page to write.")] = Path("report.html"),
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The line that the others are compared with.", show_default="the best"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is not a report of ours.")] = False,
+) -> None:
+    """Draw finished runs as one HTML page that needs nothing else: tables, curves, heat maps, cost, experts in use."""
+    from smope.report.page import find_runs, page, write_page
+
+    records, analyses = find_runs(folders)
+    write_page(page(records, analyses, against), out, force)
+    say(stdout(), f"wrote {out} ({out.stat().st_size / 1e3:,.0f} kB) from {len(records)} record{'s' if len(records) != 1 else ''}")
