@@ -73,6 +73,28 @@ class ClassStatistics(Growing):
             self.factor_RD, self.owner_R = self.factor_RD[stay], self.owner_R[stay]
         self._keep_clusters(~torch.isin(self.owner_K, rows))
 
+    @torch.no_grad()
+    def pool(self, into: int, other: int) -> None:
+        """Let class `into` be remembered as if the pictures of `other` had been its own all along. `other` keeps its statistics."""
+        n_into, n_other = int(self.count_C[into]), int(self.count_C[other])
+        if n_other == 0:
+            return
+        shift_D = self.mean_CD[other] - self.mean_CD[into]
+        bridge_D = shift_D * math.sqrt(n_into * n_other / (n_into + n_other))
+        self.scatter_CD[into] += self.scatter_CD[other] + bridge_D.square()
+        self.mean_CD[into] += shift_D * (n_other / (n_into + n_other))
+        self.count_C[into] += n_other
+        if self.tap.kind == "full":
+            self._extend_factor(into, torch.cat([self.factor_RD[self.owner_R == other], bridge_D.unsqueeze(0)]))
+        elif self.tap.kind == "shared" and n_into:  # the deviations are in it already; the way between the two means is not
+            self._extend_factor(0, bridge_D.unsqueeze(0))
+        elif self.tap.kind == "centroids":
+            mine = self.owner_K == other
+            self.centre_KD = torch.cat([self.centre_KD, self.centre_KD[mine]])
+            self.width_KD = torch.cat([self.width_KD, self.width_KD[mine]])
+            self.owner_K = torch.cat([self.owner_K, self.owner_K.new_full((int(mine.sum()),), into)])
+            self._keep_clusters(self.owner_K.argsort(stable=True))
+
     def variance_CD(self) -> Tensor:
         """Variance per dimension, divided by n, or by n - 1 where the config says `unbiased`."""
         return self.scatter_CD / self._divisor(self.count_C).unsqueeze(1)

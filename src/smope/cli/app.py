@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import bench, compare, cost, demo, lists, reproduce, results, run
+from smope.cli import bench, compare, cost, demo, learn, lists, predict, report, reproduce, results, run
 from smope.cli.edge import Edge
 
 app = typer.Typer(
@@ -42,12 +42,17 @@ def version() -> None:
 
 _TEACH, _LOOK = "Teach", "See what there is"
 app.command("demo", rich_help_panel=_TEACH, epilog="Example: smope demo")(demo.demo)
+app.command("learn", rich_help_panel=_TEACH, epilog=learn.EXAMPLES)(learn.learn)
+app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.predict)
+app.command("info", rich_help_panel=_LOOK, epilog="Example: smope info shop.smope")(learn.info)
+app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smope")(learn.undo)
 app.command("run", rich_help_panel=_TEACH, epilog=run.EXAMPLES)(run.run)
 app.command("recipes", rich_help_panel=_LOOK, epilog="Example: smope recipes --json")(lists.recipes)
 app.command("methods", rich_help_panel=_LOOK, epilog="Examples:\n  smope methods\n  smope methods smope")(lists.methods)
 app.add_typer(lists.data_app, name="data", rich_help_panel=_LOOK)
 app.add_typer(lists.backbones_app, name="backbones", rich_help_panel=_LOOK)
 app.command("compare", rich_help_panel=_LOOK, epilog="Example: smope compare results/emoji-r --format markdown")(compare.compare)
+app.command("report", rich_help_panel=_LOOK, epilog="Example: smope report results/emoji-r -o report.html")(report.report)
 app.command("cost", rich_help_panel=_LOOK, epilog="Example: smope cost smope --classes 200 --tasks 10 --json")(cost.cost)
 app.command("bench", rich_help_panel=_LOOK, epilog="Example: smope bench training prediction --rounds 10")(bench.bench)
 app.command("results", rich_help_panel=_TEACH, epilog="Example: smope results --list")(results.results)

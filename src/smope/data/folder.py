@@ -59,6 +59,12 @@ def readable_parts(train: ImageSet, test: ImageSet, tuning: bool, progress: Prog
     return train, test, unreadable
 
 
+def class_folders(root: Path) -> tuple[list[ImageRef], list[Skipped]]:
+    """What lies in `root/<class>/*` and looks like a picture, by its name alone, and what does not."""
+    _, refs, skipped = _scan(root, [root])
+    return refs, skipped
+
+
 def _scan(root: Path, tops: list[Path]) -> tuple[tuple[str, ...], list[ImageRef], list[Skipped]]:
     """(class names in sorted order, what looks like pictures, what does not)."""
     names: set[str] = set()

@@ -36,7 +36,7 @@ class Progressed:
 
     position: Position = field(default_factory=Position)
     split: str = ""  #: fingerprint of the images and how they are split
-    names: list[str] = field(default_factory=list)
+    names: list[str | None] = field(default_factory=list)  #: one a head row; None where a class was taken out
     accuracy: list[list[float]] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from smope.backbones import FrozenViT
 from smope.config import RunConfig
-from smope.data import ImageSet, Loader, Task, TaskStream, Transform
+from smope.data import ImageSet, Loader, Task, Transform
 from smope.engine import checkpoint
 from smope.engine.checkpoint import Position, Progressed
 from smope.engine.runtime import Runtime
@@ -41,7 +41,7 @@ class Loop:
     """A method learning a stream."""
 
     config: RunConfig
-    stream: TaskStream
+    stream: Sequence[Task]  #: a lone update belongs to none, and leaves it empty
     transform: Transform
     vit: FrozenViT
     method: Method
@@ -87,13 +87,22 @@ class Loop:
         rows = tuple(labels.add(task.classes))
         update = Update(task.index, rows, known, Chance(self.config.seed, ("task", task.index)), tuple(labels.names))
         if fresh:
-            self.state.names = labels.live
+            self.state.names = labels.names
             self.method.begin(update)
             self.method.to(self.runtime.device)
             self.position.known = known
         while self.position.phase < len(phases := self.method.phases(update)):
             self._run_phase(task, update, phases[self.position.phase])
             self.state.position = Position(task.index, known, self.position.phase + 1)
+
+    def rehearse(self, task: Task) -> None:
+        """Train the head on draws alone, as after two classes became one; `task` says which classes changed and brings no pictures."""
+        labels = LabelSpace(self.state.names)
+        chance = Chance(self.config.seed, ("rehearse", task.index))
+        update = Update(task.index, tuple(labels.rows(task.classes)), len(labels), chance, tuple(labels.names))
+        for phase in self.method.tap_phases(update, head_untaught=True):
+            self.state.position = Position(task.index, len(labels))
+            self._run_phase(task, update, phase)
 
     def save(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Write a checkpoint now."""
@@ -312,7 +321,8 @@ class Loop:
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:
-        where = f"Stopped in task {self.position.task + 1} of {len(self.stream)}"
+        place = f" in task {self.position.task + 1} of {len(self.stream)}" if self.stream else ""
+        where = f"Stopped{place}"
         if self.folder is None:
             raise Interrupted(f"{where}.", "Nothing was kept: the run has no folder.")
         raise Interrupted(f"{where}; everything so far is saved.", f"Go on with: smope run --resume {self.folder}")

@@ -1,0 +1,181 @@
+"""The adapter file `*.smope`: one safetensors file with a JSON document in its header. It holds all that learning made, and no picture.
+
+It is replaced by rename, so it is never half there; the file that was there before lies beside it as `<name>.before`, one step of undo.
+A newer format than this program's is refused, an older one is carried over step by step by the functions of `MIGRATIONS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor
+
+from smope.classifier.calibration import Calibration
+from smope.classifier.settings import Settings
+from smope.config import RunConfig, Section
+from smope.errors import SmopeError
+from smope.files import atomic_write
+
+FORMAT = 1
+KIND = "smope adapter"
+#: format -> what makes its document one of the next format; tensors are given too, in case one must be renamed
+MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {}
+
+
+class AdapterError(SmopeError):
+    """An adapter file cannot be read, written or used."""
+
+
+class BackboneMark(Section):
+    """Which frozen weights an adapter fits."""
+
+    name: str
+    fingerprint: str
+
+
+class Preprocessing(Section):
+    """How a picture becomes a tensor; the fields of `smope.data.Transform`."""
+
+    size: int
+    augmentation: str
+    resize: str
+    normalisation: str
+
+
+class Entry(Section):
+    """One line of an adapter's history."""
+
+    what: Literal["learn", "rename", "remove", "merge"]
+    when: str  #: UTC, ISO 8601
+    classes: list[str]  #: learned; or the names before and after; or what was taken out; or merged, and into what
+    new: list[str] = Field(default_factory=list)  #: of the classes learned, those not known before
+    pictures: int = 0  #: learned
+    held_back: int = 0
+    digest: str = ""  #: hash over the hashes of the pictures
+
+
+class Document(Section):
+    """Everything in an adapter that is no tensor."""
+
+    kind: Literal["smope adapter"] = "smope adapter"
+    format: int = FORMAT
+    version: str  #: of the program that wrote it
+    backbone: BackboneMark
+    preprocessing: Preprocessing
+    config: RunConfig
+    settings: Settings
+    false_alarm: float = Field(gt=0, lt=1)
+    names: list[str | None]  #: one a head row; None where a class was taken out
+    history: list[Entry]
+    calibration: Calibration
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes that can be predicted."""
+        return [name for name in self.names if name is not None]
+
+
+def before(path: Path) -> Path:
+    """Where the file before the last one lies."""
+    return path.with_name(f"{path.name}.before")
+
+
+def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None:
+    """Replace `path`, keeping what was there as `before(path)`. The same content again changes nothing."""
+    text = json.dumps(document.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, sort_keys=True)
+    whole = serialise({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata={"smope": text})
+    try:
+        if path.is_file() and path.read_bytes() == whole:
+            return
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(whole)
+            if _is_whole(path):
+                with atomic_write(before(path)) as copy:
+                    shutil.copyfile(path, copy)
+    except OSError as error:
+        raise AdapterError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            "What was there is untouched. Free some space, or save to a folder on another disk that you may write to.",
+        ) from error
+
+
+def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
+    """Document and tensors of an adapter, carried over from an older format if need be."""
+    if not path.is_file():
+        raise AdapterError(f"There is no adapter {path}.", "Check the path, or make one with: smope learn FILE.smope FOLDER")
+    remedy = f"The file before it is whole: smope undo {path}" if _is_whole(before(path)) else "Take it from a backup, or learn anew."
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get("smope")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except SafetensorError as error:
+        raise AdapterError(f"{path} is no adapter, or damaged ({error}).", remedy) from None
+    try:
+        values = json.loads(text or "null")
+    except ValueError:
+        values = None
+    if not isinstance(values, dict) or values.get("kind") != KIND:
+        raise AdapterError(f"{path} is a safetensors file of another kind, no adapter.", "Name a file that `smope learn` made.")
+    values = _carried_over(path, values, tensors)
+    try:
+        return Document.model_validate(values), tensors
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise AdapterError(f"{path} says something impossible: '{where}': {first['msg']}.", remedy) from None
+
+
+def counts(document: Document, tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Pictures learned of each class that can be predicted."""
+    stored = tensors.get("method.statistics.count_C")
+    if stored is None or stored.shape != (len(document.names),):
+        raise AdapterError(
+            "The adapter does not say how many pictures it has seen of each class.", "It is damaged; go back, or learn anew."
+        )
+    return {name: int(stored[row]) for row, name in enumerate(document.names) if name is not None}
+
+
+def step_back(path: Path) -> Document:
+    """Put the file before the last one in its place, and say what it holds. There is one such step."""
+    earlier = before(path)
+    if not earlier.is_file():
+        raise AdapterError(
+            f"There is nothing to go back to: {earlier} is not there.", "One step is kept; or delete the adapter to begin anew."
+        )
+    document, _ = read(earlier)
+    try:
+        os.replace(earlier, path)
+    except OSError as error:
+        raise AdapterError(f"{path} cannot be replaced: {error.strerror or error}.", "Both files are as they were.") from error
+    return document
+
+
+def _carried_over(path: Path, values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    seen = values.get("format")
+    if not isinstance(seen, int) or seen > FORMAT:
+        by = f" (written by smope {values.get('version', '?')})"
+        raise AdapterError(f"{path} has adapter format {seen}{by}; this program reads up to {FORMAT}.", "Update smope to use it.")
+    while seen < FORMAT:
+        if seen not in MIGRATIONS:
+            raise AdapterError(
+                f"{path} has adapter format {seen}, which this program no longer reads.", "Open it with an older smope first."
+            )
+        values = MIGRATIONS[seen](values, tensors) | {"format": seen + 1}
+        seen += 1
+    return values
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return "smope" in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False

@@ -1,0 +1,121 @@
+"""What held-back pictures teach about the answers: how far to trust a probability, and how far is too far from every class.
+
+**Probabilities** are softmax(logits / T). The temperature T is the one of a fixed ladder with the least cross-entropy on held-back
+pictures. Pictures are not kept, so each update leaves sums behind, one a temperature: its cross-entropy, and for the calibration
+error the confidence, hits and members of ten bins. Sums of updates add up; those of earlier updates were taken with the head of their
+time, over the classes known then, and the report says how many they are.
+
+**None of these** is said of a picture that lies farther from the nearest class mean than all but a chosen share of held-back pictures.
+
+    distance(f) = min_c mean_d (f_d - mean_cd)^2 / s_d^2        s^2: variance within a class, pooled over all classes
+
+Why not the largest logit: the head is trained anew after every update, so that logits of one update say nothing about those of
+another, while class means stay and the pooled variance hardly moves: distances of all updates can be laid together. Why a variance per
+dimension and not a covariance: it is settled by a few dozen pictures. The newest distances of every class are kept, as plain numbers.
+The threshold is the ceil((n + 1)(1 - share))-th smallest of n, which keeps false alarms at or under the share on average over updates; with
+fewer than 1 / share - 1 of them there is none.
+
+Axes: B pictures, C classes, D feature dimensions, T temperatures, K bins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from smope.config import Section
+from smope.statistics import ClassStatistics
+
+#: from 0.05 to 12.8 in quarters of an octave
+TEMPERATURES = tuple(0.05 * 2 ** (step / 4) for step in range(33))
+BINS = 10
+
+
+class Sums(Section):
+    """What some held-back pictures gave at one temperature."""
+
+    loss: float = 0.0
+    confidence: list[float] = Field(default_factory=lambda: [0.0] * BINS)
+    hits: list[int] = Field(default_factory=lambda: [0] * BINS)
+
+    def plus(self, other: Sums) -> Sums:
+        return Sums(
+            loss=self.loss + other.loss,
+            confidence=[a + b for a, b in zip(self.confidence, other.confidence, strict=True)],
+            hits=[a + b for a, b in zip(self.hits, other.hits, strict=True)],
+        )
+
+
+class Calibration(Section):
+    """All that stays of held-back pictures: numbers."""
+
+    pictures: int = 0  #: behind `sums`
+    earlier: int = 0  #: of them, those of updates before the last one that had any
+    sums: list[Sums] = Field(default_factory=lambda: [Sums() for _ in TEMPERATURES])
+    distances: dict[int, list[float]] = Field(default_factory=dict)  #: by head row, oldest first
+
+    def after(self, logits_BC: Tensor, distance_B: Tensor | None, rows_B: Tensor, kept: int) -> Calibration:
+        """With the held-back pictures of one more update; of distances, the newest `kept` a class stay."""
+        if not len(rows_B):
+            return self
+        sums = [old.plus(_sums(logits_BC.double() / t, rows_B)) for old, t in zip(self.sums, TEMPERATURES, strict=True)]
+        distances = dict(self.distances)
+        if distance_B is not None:
+            for row, distance in zip(rows_B.tolist(), distance_B.tolist(), strict=True):
+                distances[row] = [*distances.get(row, []), round(distance, 6)][-kept:]
+        return Calibration(pictures=self.pictures + len(rows_B), earlier=self.pictures, sums=sums, distances=distances)
+
+    def without(self, rows: Sequence[int]) -> Calibration:
+        """Without the distances of classes that are gone or have changed."""
+        return self.model_copy(update={"distances": {row: kept for row, kept in self.distances.items() if row not in rows}})
+
+    @property
+    def _best(self) -> int:
+        return min(range(len(TEMPERATURES)), key=lambda index: self.sums[index].loss)
+
+    @property
+    def temperature(self) -> float:
+        """The best of the ladder; 1 where nothing was ever held back."""
+        return TEMPERATURES[self._best] if self.pictures else 1.0
+
+    @property
+    def error(self) -> float | None:
+        """Expected calibration error at the chosen temperature, in points: how far confidence and accuracy lie apart, over ten bins."""
+        if not self.pictures:
+            return None
+        best = self.sums[self._best]
+        return 100 * sum(abs(c - h) for c, h in zip(best.confidence, best.hits, strict=True)) / self.pictures
+
+    def threshold(self, false_alarm: float) -> float | None:
+        """The distance beyond which a picture is none of these; None where too few pictures were held back to say."""
+        pooled = sorted(distance for kept in self.distances.values() for distance in kept)
+        place = math.ceil((len(pooled) + 1) * (1 - false_alarm) - 1e-9)
+        return pooled[place - 1] if 0 < place <= len(pooled) else None
+
+
+def distances(feature_BD: Tensor, statistics: ClassStatistics) -> Tensor | None:
+    """How far each feature lies from the nearest class; None while no class has two different pictures."""
+    rows = statistics.known
+    free = int((statistics.count_C[rows] - 1).sum())
+    if not len(rows) or free < 1:
+        return None
+    variance_D = statistics.scatter_CD[rows].sum(0) / free
+    if not variance_D.any():
+        return None
+    variance_D = variance_D.clamp_min(1e-6 * variance_D.mean().item())  # a dimension that never moved must not decide alone
+    mean_CD = statistics.mean_CD[rows]
+    deviation_BCD = feature_BD.to(mean_CD).unsqueeze(1) - mean_CD
+    return (deviation_BCD.square() / variance_D).mean(-1).amin(1)
+
+
+def _sums(logits_BC: Tensor, rows_B: Tensor) -> Sums:
+    confidence_B, answer_B = logits_BC.softmax(1).max(1)
+    bin_B = (confidence_B * BINS).long().clamp_max(BINS - 1)
+    confidence_K = torch.zeros(BINS, dtype=torch.float64).index_add_(0, bin_B, confidence_B)
+    hits_K = torch.zeros(BINS, dtype=torch.int64).index_add_(0, bin_B, (answer_B == rows_B).long())
+    return Sums(loss=F.cross_entropy(logits_BC, rows_B, reduction="sum").item(), confidence=confidence_K.tolist(), hits=hits_K.tolist())

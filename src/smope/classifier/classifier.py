@@ -1,0 +1,293 @@
+"""The practitioner's object: teach it pictures, again and again; ask it; keep it in one file.
+
+>>> clf = ContinualClassifier()                     # doctest: +SKIP
+>>> print(clf.learn("photos/january"))              # doctest: +SKIP
+>>> clf.learn("photos/march"); clf.save("shop.smope")   # doctest: +SKIP
+>>> clf.predict("kettle.jpg")                       # doctest: +SKIP
+'kettle'
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import smope
+from smope.classifier import adapter, teaching
+from smope.classifier.adapter import AdapterError, Entry
+from smope.classifier.estimator import EstimatorVerbs
+from smope.classifier.frozen import embody, embody_stored
+from smope.classifier.inputs import Picture, gather, is_one_picture
+from smope.classifier.knowledge import Body, Knowledge, from_document, to_document
+from smope.classifier.looking import Seen, look
+from smope.classifier.settings import AUTO, Settings
+from smope.classifier.updates import UpdateReport, describe_calibration
+from smope.data import Skipped
+from smope.errors import ConfigError, DataError
+from smope.progress import SILENT, Progress
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the classifier says of one picture."""
+
+    label: str  #: the most probable class, also where the picture may be none of these
+    probability: float
+    runners_up: tuple[tuple[str, float], ...]  #: the next classes with their probabilities, best first
+    unknown: bool | None  #: whether it is none of these; None while too few pictures were held back to say
+    calibrated: bool  #: whether probabilities were fitted to held-back pictures
+
+
+class ContinualClassifier(EstimatorVerbs):
+    """An image classifier that learns new classes at any time, without the old pictures.
+
+    `backbone="auto"` takes the best one that can be had here; `image_size` is the side of what it sees (112 or 84 is faster than 224).
+    `false_alarm` is the share of known pictures that may be called "none of these". `overrides` change the packaged document
+    `_classifier.yaml`, such as `["train.epochs=10"]`. The backbone is loaded when it is first needed.
+    """
+
+    def __init__(
+        self,
+        backbone: str = AUTO,
+        *,
+        method: str = "smope",
+        image_size: int = 224,
+        seed: int = 0,
+        false_alarm: float = 0.05,
+        overrides: Sequence[str] = (),
+        backbone_file: str | Path | None = None,
+        progress: Progress = SILENT,
+    ) -> None:
+        self.backbone = backbone
+        self.method = method
+        self.image_size = image_size
+        self.seed = seed
+        self.false_alarm = false_alarm
+        self.overrides = overrides
+        self.backbone_file = backbone_file
+        self.progress = progress
+        self._body: Body | None = None
+        self._knowledge: Knowledge | None = None
+        self._before: Knowledge | None = None
+        self._file: Path | None = None
+        self._notes: tuple[str, ...] = ()
+        _check_share(false_alarm)
+
+    # -- learning --------------------------------------------------------------------------------------------------------
+
+    def learn(self, source: Any, *, stop: Callable[[], bool] = lambda: False) -> UpdateReport:
+        """Learn the pictures of `source`, and say what that did.
+
+        `source` is a folder of class folders, a CSV with the columns `path` and `label`, or a list of (picture, class), where a picture
+        is a path, bytes, a PIL image or an array H,W,3. Classes may be new or known. Whatever goes wrong, the classifier is as before.
+        """
+        body, known = self._ready(), self._known()
+        began = time.monotonic()
+        found = gather(source, body.transform.size, self.progress)
+        taught, report = teaching.learn(body, known, found, self.progress, stop)
+        self._change(taught)
+        notes, self._notes = self._notes, ()
+        return replace(report, notes=notes, seconds=time.monotonic() - began)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a class another name."""
+        self._change(teaching.rename(self._known(), old, new))
+
+    def remove(self, name: str) -> None:
+        """Take a class out: it is never predicted again, and what was remembered of it is gone."""
+        self._change(teaching.remove(self._ready(), self._known(), name))
+
+    def merge(self, name: str, into: str) -> None:
+        """Make class `name` a part of class `into`."""
+        self._change(teaching.merge(self._ready(), self._known(), name, into, self.progress))
+
+    def undo(self) -> None:
+        """Go back one update; a rename, a removal or a merge counts as one.
+
+        One step is kept in memory, and one beside the file that this was loaded from.
+        """
+        if self._before is not None:
+            self._knowledge, self._before = self._before, None
+            return
+        earlier = self._stored_before()
+        if earlier is None:
+            raise AdapterError("There is no update to go back on.", "One step is kept: that before the last update.")
+        self._knowledge = earlier
+
+    # -- asking ----------------------------------------------------------------------------------------------------------
+
+    def predict(self, pictures: Any, *, none_of_these: str | None = None) -> Any:
+        """The class of a picture, or a list of them for many (any iterable; it is read in batches).
+
+        With `none_of_these` that word is the answer for pictures that are too far from every class.
+        """
+        if none_of_these is not None and self.threshold is None:
+            raise ConfigError(
+                f"Too few pictures were held back to say what is none of these at a false-alarm rate of {self.false_alarm:g}.",
+                "Learn more pictures, at least four a class, or ask for a higher rate.",
+            )
+        answers = self.classify(pictures)
+        if isinstance(answers, Answer):
+            return _word(answers, none_of_these)
+        return [_word(answer, none_of_these) for answer in answers]
+
+    def classify(self, pictures: Any) -> Any:
+        """An `Answer` for a picture, or a list of them for many."""
+        one = is_one_picture(pictures)
+        answers = []
+        for _, answer in self.stream([pictures] if one else pictures):
+            if isinstance(answer, Skipped):
+                raise DataError(answer.reason, "Leave it out, or use `stream`, which goes on.")
+            answers.append(answer)
+        return answers[0] if one else answers
+
+    def stream(self, pictures: Iterable[Picture]) -> Iterator[tuple[str, Answer | Skipped]]:
+        """Name and `Answer` of each picture, in order, as they come; what cannot be read is answered with the reason."""
+        for names, answers in self._looks(pictures, self._answers):
+            yield from zip(names, answers, strict=True)
+
+    @property
+    def threshold(self) -> float | None:
+        """The distance from the nearest class beyond which a picture is none of these; None while there is too little to say."""
+        return self._known().calibration.threshold(self.false_alarm)
+
+    # -- what it knows ---------------------------------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> list[str]:
+        """The classes that can be predicted, in the order in which they were learned."""
+        return self._knowledge.labels.live if self._knowledge else []
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pictures of each class were learned."""
+        return self._knowledge.counts if self._knowledge else {}
+
+    @property
+    def history(self) -> tuple[Entry, ...]:
+        """What was done, in order."""
+        return self._knowledge.history if self._knowledge else ()
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether enough pictures were held back to fit probabilities to them."""
+        if self._body is None or self._knowledge is None:
+            return False
+        return self._knowledge.calibration.pictures >= self._body.settings.calibrate_from
+
+    def __str__(self) -> str:
+        if not self.classes:
+            return "a classifier that knows nothing yet"
+        words = describe_calibration(self._known().calibration, self.calibrated)
+        return f"{len(self.classes)} classes, {sum(self.counts.values())} pictures, {len(self.history)} updates; {words}"
+
+    # -- files -----------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write everything learned to one file, atomically; what was there before is kept as `<name>.before`."""
+        body, known = self._ready(), self._known()
+        tensors = {f"method.{name}": tensor for name, tensor in known.method.state_dict().items()}
+        adapter.write(Path(path), to_document(body, known, smope.__version__, self.false_alarm), tensors)
+        self._file = Path(path)
+
+    @classmethod
+    def load(
+        cls, path: str | Path, *, backbone_file: str | Path | None = None, device: str | None = None, progress: Progress = SILENT
+    ) -> ContinualClassifier:
+        """The classifier in a file, on the very backbone it was taught with; `backbone_file` holds its weights, if the cache does not."""
+        document, tensors = adapter.read(Path(path))
+        config = document.config
+        if device is not None:
+            config = config.model_copy(update={"device": device})
+            document = document.model_copy(update={"config": config})
+        made = cls(
+            document.backbone.name,
+            method=config.method["name"],
+            image_size=config.backbone.image_size,
+            seed=config.seed,
+            false_alarm=document.false_alarm,
+            backbone_file=backbone_file,
+            progress=progress,
+        )
+        made._body = embody_stored(document, str(path), backbone_file, progress)
+        made._knowledge = from_document(made._body, document, _of_method(tensors), str(path))
+        made._file = Path(path)
+        return made
+
+    # -- inside ----------------------------------------------------------------------------------------------------------
+
+    def _ready(self) -> Body:
+        """The frozen part, loaded now if it was not."""
+        if self._body is None:
+            self._body, self._notes = embody(
+                self.backbone, self.method, self.image_size, self.seed, self.overrides, self.backbone_file, Settings(), self.progress
+            )
+        return self._body
+
+    def _known(self) -> Knowledge:
+        if self._knowledge is None:
+            self._knowledge = self._ready().untaught()
+        return self._knowledge
+
+    def _forget_body(self) -> None:
+        self._body = self._knowledge = self._before = None
+
+    def _change(self, knowledge: Knowledge) -> None:
+        self._before, self._knowledge = self._knowledge, knowledge
+
+    def _stored_before(self) -> Knowledge | None:
+        """The file before the one this came from, if it tells the same story one step shorter."""
+        if self._file is None or self._knowledge is None or not adapter.before(self._file).is_file():
+            return None
+        document, tensors = adapter.read(adapter.before(self._file))
+        mine, body = self._knowledge.history, self._ready()
+        if not mine or tuple(document.history) != mine[: len(document.history)] or len(document.history) >= len(mine):
+            return None
+        return from_document(body, document, _of_method(tensors), str(adapter.before(self._file)))
+
+    def _looks(self, pictures: Iterable[Picture], make: Callable[[Seen], list[Any]]) -> Iterator[tuple[list[str], list[Any]]]:
+        """Names and answers, batch by batch; what could not be read stands among them as Skipped."""
+        body, known = self._ready(), self._known()
+        if not known.labels.live:
+            raise DataError("This classifier knows no class yet.", "Teach it first, with learn.")
+        for part in look(body, known.method, pictures):
+            made = iter(make(part.seen) if part.seen is not None else [])
+            yield part.names, [next(made) if skipped is None else skipped for skipped in part.skipped]
+
+    def _answers(self, seen: Seen) -> list[Answer]:
+        threshold, names = self.threshold, self.classes
+        probability_BC = self._probabilities(seen)
+        order_BC = probability_BC.argsort(dim=1, descending=True, stable=True)
+        far = [None] * len(probability_BC) if seen.distance_B is None else seen.distance_B.tolist()
+        answers = []
+        for order, probability, distance in zip(order_BC.tolist(), probability_BC.tolist(), far, strict=True):
+            ranked = [(names[place], probability[place]) for place in order]
+            unknown = None if threshold is None or distance is None else distance > threshold
+            answers.append(Answer(*ranked[0], tuple(ranked[1:]), unknown, self.calibrated))
+        return answers
+
+    def _live_rows(self) -> list[int]:
+        return [row for row, name in enumerate(self._known().labels.names) if name is not None]
+
+    def _probabilities(self, seen: Seen) -> torch.Tensor:
+        """Over the classes that can be predicted, in their order: B,C."""
+        temperature = self._known().calibration.temperature if self.calibrated else 1.0
+        return (seen.logits_BC[:, self._live_rows()].double() / temperature).softmax(1)
+
+
+def _of_method(tensors: dict[str, torch.Tensor]) -> dict[str, object]:
+    return {name.removeprefix("method."): tensor for name, tensor in tensors.items()}
+
+
+def _word(answer: Answer, none_of_these: str | None) -> str:
+    return none_of_these if none_of_these is not None and answer.unknown else answer.label
+
+
+def _check_share(false_alarm: float) -> None:
+    if not 0 < false_alarm < 1:
+        raise ConfigError(f"A false-alarm rate of {false_alarm} is no share.", "Give a number between 0 and 1, such as 0.05.")

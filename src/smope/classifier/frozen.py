@@ -1,0 +1,84 @@
+"""The frozen part of a classifier: which backbone, and how pictures reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from smope.backbones import FrozenViT
+from smope.backbones.registry import backbone_info, load_backbone
+from smope.classifier.adapter import AdapterError, Document
+from smope.classifier.knowledge import Body
+from smope.classifier.settings import AUTO, Settings, plan
+from smope.config import RunConfig
+from smope.data import Transform
+from smope.engine.runtime import SingleProcess
+from smope.errors import AssetError, WeightsError
+from smope.progress import Progress
+
+#: what `auto` takes, best first. The first comes from the hub, which is given five seconds to answer; the second from the package registry.
+PREFERRED, FALLBACK = "dinov2-s14-reg", "dinov2-s14-reg-mri"
+
+
+def embody(
+    backbone: str,
+    method: str,
+    image_size: int,
+    seed: int,
+    overrides: Sequence[str],
+    file: str | Path | None,
+    settings: Settings,
+    progress: Progress,
+) -> tuple[Body, tuple[str, ...]]:
+    """A new classifier's frozen part, and what the user should know of how it was chosen."""
+    chosen, vit, notes = _choose(backbone, image_size, file, progress)
+    config = plan(chosen, method, image_size, seed, overrides)
+    if vit is None:
+        vit = _load(config, file, progress)
+    data = config.data
+    normalisation = backbone_info(config.backbone.name).normalisation if data.normalisation == "backbone" else data.normalisation
+    transform = Transform(config.backbone.image_size, data.augmentation, data.evaluation, normalisation)
+    return _body(config, settings, vit, transform), notes
+
+
+def embody_stored(document: Document, place: str, file: str | Path | None, progress: Progress) -> Body:
+    """The frozen part that an adapter was taught with; other weights under the same name are refused."""
+    config = document.config
+    vit = _load(config, file, progress)
+    if vit.fingerprint != document.backbone.fingerprint:
+        raise AdapterError(
+            f"{place} was taught with weights {document.backbone.fingerprint[:12]} of backbone '{document.backbone.name}'; "
+            f"those here are {vit.fingerprint[:12]}.",
+            "Give the file of the right weights, or learn anew.",
+        )
+    return _body(config, document.settings, vit, Transform(**document.preprocessing.model_dump()))
+
+
+def _body(config: RunConfig, settings: Settings, vit: FrozenViT, transform: Transform) -> Body:
+    runtime = SingleProcess(config.device, config.threads, config.precision)
+    return Body(config, settings, vit.to(runtime.device), vit.fingerprint, transform, runtime)
+
+
+def _choose(name: str, image_size: int, file: str | Path | None, progress: Progress) -> tuple[str, FrozenViT | None, tuple[str, ...]]:
+    """The backbone's name, the ViT if it is loaded already, and why it is this one."""
+    if name != AUTO:
+        return name, None, ()
+    path = Path(file) if file is not None else None
+    try:
+        vit = load_backbone(PREFERRED, file=path, image_size=image_size, progress=progress)
+        note = f"backbone: {PREFERRED}, the published weights"
+    except (AssetError, WeightsError) as error:
+        note = f"backbone: {FALLBACK}, because {PREFERRED} cannot be had here ({error.problem.rstrip('.')})"
+        progress.say(note)
+        return FALLBACK, load_backbone(FALLBACK, image_size=image_size, progress=progress), (note,)
+    progress.say(note)
+    return PREFERRED, vit, (note,)
+
+
+def _load(config: RunConfig, file: str | Path | None, progress: Progress) -> FrozenViT:
+    chosen = file or config.backbone.file
+    vit = load_backbone(
+        config.backbone.name, file=Path(chosen) if chosen else None, image_size=config.backbone.image_size, progress=progress
+    )
+    vit.checkpointing = bool(config.train.checkpointing)
+    return vit

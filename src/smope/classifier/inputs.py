@@ -1,0 +1,283 @@
+"""From what people have (folders, lists, CSVs, pictures in memory) to labelled pictures that are known to be readable.
+
+Nothing a file can be makes an update fail: what is no picture is left out with its reason. A picture is known by the hash of its
+pixels, so the same one counts once, wherever it lies and however it is handed in; under two classes it says nothing and counts for neither.
+
+A photograph from a telephone has fifty times the pixels a backbone sees. It is reduced by a whole factor as soon as it is read, in
+learning and in prediction alike, and only that is held, in memory, until the update is over.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode, decode_stream
+from smope.data.folder import class_folders
+from smope.data.images import PIXEL_LIMIT, Pixels
+from smope.errors import DataError
+from smope.progress import SILENT, Progress
+
+Picture = Any  #: a path, the bytes of a picture file, a PIL image, or an array H,W,3 (or H,W) of bytes
+
+NAME_LIMIT = 200
+_HELD_BYTES = 512 * 2**20  #: of reduced pictures in memory; those beyond are read again when they are needed
+_ROOM = 2 * 256 / 224  #: a picture is reduced to not less than this many times the backbone's square
+_LAYOUT = "Put each class's pictures in a folder of its own; or give a list of (picture, class) or a CSV with the columns path and label."
+_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The pictures of an update, each once, and what was left out."""
+
+    images: ImageSet  #: the ids are hashes of pixels
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """In the order of their first pictures."""
+        return tuple(dict.fromkeys(self.images.labels))
+
+    @property
+    def digest(self) -> str:
+        """A hash that says which pictures these were, and gives none of them away."""
+        lines = sorted(f"{ref.id} {ref.label}\n" for ref in self.images.refs)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Item:
+    name: str  # what a report calls it
+    label: str
+    picture: Picture
+
+
+@dataclass(frozen=True, eq=False)
+class _OnDemand:
+    """A picture that is read anew each time: for updates larger than memory."""
+
+    picture: Picture
+    name: str
+    size: int
+
+    def pixels(self) -> Pixels:
+        return open_picture(self.picture, self.name, self.size)
+
+    def sha256(self) -> str:
+        return InMemory(self.pixels()).sha256()
+
+
+def gather(source: Any, size: int, progress: Progress = SILENT) -> Gathered:
+    """The readable pictures of `source` for a backbone that sees `size` pixels; a DataError if there are none."""
+    items, skipped = _items(source)
+    for label in dict.fromkeys(item.label for item in items):
+        check_name(label)
+    readable, unreadable = _read(items, size, progress)
+    refs, repeated = _once_each(readable)
+    left_out = (*skipped, *unreadable, *repeated)
+    if not refs:
+        shown = "; ".join(f"'{entry.id}': {entry.reason}" for entry in left_out[:3])
+        more = f"; and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
+        raise DataError("There is no picture to learn from." + (f" Left out: {shown}{more}." if left_out else ""), _LAYOUT)
+    return Gathered(ImageSet(refs), left_out)
+
+
+def open_picture(picture: Picture, name: str, size: int) -> Pixels:
+    """H,W,3 bytes, reduced, or a DataError that names the picture."""
+    if isinstance(picture, (str, os.PathLike)):
+        pixels_HW3 = decode(_file(Path(picture)))
+    elif isinstance(picture, bytes):
+        pixels_HW3 = decode_stream(io.BytesIO(picture), name)
+    elif isinstance(picture, Image.Image):
+        pixels_HW3 = _from_pillow(picture, name)
+    elif isinstance(picture, np.ndarray):
+        pixels_HW3 = _from_array(picture, name)
+    else:
+        raise DataError(f"'{name}' is a {type(picture).__name__}, not a picture.", "Give a path, bytes, a PIL image or an array.")
+    return _reduced(pixels_HW3, size)
+
+
+def is_one_picture(given: Any) -> bool:
+    """Whether this is a single picture and not many."""
+    return isinstance(given, (str, os.PathLike, bytes, Image.Image)) or (isinstance(given, np.ndarray) and 2 <= given.ndim <= 3)
+
+
+def name_of(picture: Picture, index: int) -> str:
+    """What a picture is called in a message."""
+    return str(picture) if isinstance(picture, (str, os.PathLike)) else f"picture {index + 1}"
+
+
+def check_name(name: object) -> str:
+    """A class name, stripped; a DataError says what is wrong with it."""
+    remedy = f"A class name is one line of 1 to {NAME_LIMIT} characters."
+    if not isinstance(name, str):
+        raise DataError(f"A class is called {name!r:.80}, which is no text.", remedy)
+    name = str(name).strip()
+    if not name:
+        raise DataError("A class name is empty.", remedy)
+    if len(name) > NAME_LIMIT:
+        raise DataError(f"The class name '{name[:40]}...' has {len(name)} characters.", remedy)
+    if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in name):
+        raise DataError(f"The class name {name!a} holds a line break or a control character.", remedy)
+    return name
+
+
+# -- sources ---------------------------------------------------------------------------------------------------------------
+
+
+def _items(source: Any) -> tuple[list[_Item], list[Skipped]]:
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if path.is_dir():
+            refs, skipped = class_folders(path)
+            return [_Item(ref.id, check_name(ref.label), ref.path) for ref in refs], skipped
+        if path.suffix.lower() == ".csv" and path.is_file():
+            return _from_csv(path)
+        what = "is no CSV" if path.is_file() else "is not there"
+        raise DataError(f"'{path}' {what}, so there is nothing to learn from.", _LAYOUT)
+    if isinstance(source, Iterable):
+        return [_pair(index, entry) for index, entry in enumerate(source)], []
+    raise DataError(f"Cannot learn from a {type(source).__name__}.", _LAYOUT)
+
+
+def _pair(index: int, entry: Any) -> _Item:
+    if not (isinstance(entry, Sequence) and not isinstance(entry, (str, bytes)) and len(entry) == 2):
+        raise DataError(f"Entry {index + 1} of the list is no (picture, class): {entry!r:.60}.", _LAYOUT)
+    return _Item(name_of(entry[0], index), check_name(entry[1]), entry[0])
+
+
+def _from_csv(path: Path) -> tuple[list[_Item], list[Skipped]]:
+    """Paths are relative to the CSV; a line that names no class or no file is left out, like a file that is no picture."""
+    items: list[_Item] = []
+    skipped: list[Skipped] = []
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            rows = csv.DictReader(stream)
+            columns = {(name or "").strip().lower(): name for name in rows.fieldnames or ()}
+            lacking = [name for name in ("path", "label") if name not in columns]
+            if lacking:
+                raise DataError(f"'{path}' has no column '{lacking[0]}' in its first line.", "Begin with the line 'path,label'.")
+            for row in rows:
+                file, label = ((row[columns[name]] or "").strip() for name in ("path", "label"))
+                if file and label:
+                    items.append(_Item(file, check_name(label), path.parent / file))
+                elif file or label:
+                    skipped.append(Skipped(f"{path.name}, line {rows.line_num}", f"its {'label' if file else 'path'} is empty"))
+    except (UnicodeDecodeError, csv.Error) as cause:
+        raise DataError(f"'{path}' cannot be read as a CSV: {cause}.", "Save it as UTF-8 text with commas.") from cause
+    return items, skipped
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------------
+
+
+def _read(items: Sequence[_Item], size: int, progress: Progress) -> tuple[list[tuple[_Item, str, InMemory | _OnDemand]], list[Skipped]]:
+    """Each readable picture with the hash of its pixels, in the order given; and the others."""
+
+    def read(item: _Item) -> tuple[InMemory, str] | DataError:
+        try:
+            held = InMemory(open_picture(item.picture, item.name, size))
+        except DataError as error:
+            return error
+        return held, held.sha256()
+
+    good: list[tuple[_Item, str, InMemory | _OnDemand]] = []
+    skipped: list[Skipped] = []
+    bytes_held = 0
+    with progress.bar("Reading pictures", len(items), "pictures") as bar, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for item, answer in zip(items, pool.map(read, items), strict=True):
+            bar.advance()
+            if isinstance(answer, DataError):
+                skipped.append(Skipped(item.name, answer.problem))
+                continue
+            held, digest = answer
+            bytes_held += held.array.nbytes
+            good.append((item, digest, held if bytes_held <= _HELD_BYTES else _OnDemand(item.picture, item.name, size)))
+    return good, skipped
+
+
+def _once_each(readable: Iterable[tuple[_Item, str, InMemory | _OnDemand]]) -> tuple[list[ImageRef], list[Skipped]]:
+    same: dict[str, list[tuple[_Item, InMemory | _OnDemand]]] = defaultdict(list)
+    for item, digest, source in readable:
+        same[digest].append((item, source))
+    refs: list[ImageRef] = []
+    skipped: list[Skipped] = []
+    for digest, copies in same.items():
+        labels = list(dict.fromkeys(item.label for item, _ in copies))
+        first, source = copies[0]
+        if len(labels) > 1:
+            reason = f"the same picture stands under {' and '.join(f'{label!r}' for label in labels)}"
+            skipped += [Skipped(item.name, reason) for item, _ in copies]
+        else:
+            refs.append(ImageRef(digest, first.label, source))
+            skipped += [Skipped(item.name, f"it is the same picture as '{first.name}'") for item, _ in copies[1:]]
+    return refs, skipped
+
+
+def batches(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
+    """`pictures`, `size` at a time, taken from the source no sooner than needed."""
+    batch: list[Picture] = []
+    for picture in pictures:
+        batch.append(picture)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+# -- pixels ----------------------------------------------------------------------------------------------------------------
+
+
+def _file(path: Path) -> Path:
+    if path.is_dir():
+        raise DataError(f"'{path}' is a folder, not a picture.", "Name the files in it.")
+    return path
+
+
+def _from_pillow(image: Image.Image, name: str) -> Pixels:
+    """By way of a PNG in memory, so that colours, transparency and depth are read as those of a file are."""
+    _check_size(image.width, image.height, name)
+    try:
+        upright = ImageOps.exif_transpose(image)
+        plain = upright if upright.mode in _PNG_MODES else upright.convert("RGB")
+        file = io.BytesIO()
+        plain.save(file, "PNG", compress_level=0)
+    except Exception as cause:  # a file that Pillow opened but cannot read to its end raises whatever its parser stumbles over
+        raise DataError(f"Cannot read '{name}' as a picture: {cause}.", "Leave it out.") from cause
+    file.seek(0)
+    return decode_stream(file, name)
+
+
+def _from_array(array: Any, name: str) -> Pixels:
+    try:
+        pixels_HW3 = InMemory(array).pixels()
+    except ValueError as cause:
+        raise DataError(f"'{name}': {cause}", "Give H,W,3 bytes, RGB.") from None
+    _check_size(pixels_HW3.shape[1], pixels_HW3.shape[0], name)
+    if not pixels_HW3.size:
+        raise DataError(f"'{name}' has no pixels.", "Leave it out.")
+    return pixels_HW3
+
+
+def _check_size(width: int, height: int, name: str) -> None:
+    if width * height > PIXEL_LIMIT:
+        raise DataError(f"'{name}' has {width} x {height} pixels; the limit is {PIXEL_LIMIT:,}.", "Reduce the picture, or leave it out.")
+
+
+def _reduced(pixels_HW3: Pixels, size: int) -> Pixels:
+    factor = int(min(pixels_HW3.shape[:2]) / (_ROOM * size))
+    return pixels_HW3 if factor < 2 else np.asarray(Image.fromarray(pixels_HW3).reduce(factor))

@@ -1,0 +1,94 @@
+"""What a classifier knows and what it looks with: the frozen part, which is never copied, and the part that learns, which is
+replaced as a whole, so that an update that fails leaves the old one standing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from smope.backbones import FrozenViT
+from smope.classifier.adapter import AdapterError, BackboneMark, Document, Entry, Preprocessing
+from smope.classifier.calibration import Calibration
+from smope.classifier.settings import Settings
+from smope.config import RunConfig
+from smope.data import Transform
+from smope.engine.runtime import Runtime
+from smope.labels import LabelSpace
+from smope.methods import Method, build
+
+
+@dataclass(frozen=True)
+class Body:
+    """The frozen ViT, how pictures reach it, and the rules."""
+
+    config: RunConfig
+    settings: Settings
+    vit: FrozenViT
+    fingerprint: str
+    transform: Transform
+    runtime: Runtime
+
+    def untaught(self) -> Knowledge:
+        """A method that knows no class."""
+        return Knowledge(build(self.config, self.vit.shape).to(self.runtime.device), LabelSpace(), (), Calibration())
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """The product of learning."""
+
+    method: Method
+    labels: LabelSpace
+    history: tuple[Entry, ...]
+    calibration: Calibration
+
+    @property
+    def updates(self) -> int:
+        """How often it was taught; the address of an update's chance."""
+        return sum(entry.what == "learn" for entry in self.history)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Pictures learned of each class."""
+        counts = self.method.statistics.count_C.tolist()
+        return {name: counts[row] for row, name in enumerate(self.labels.names) if name is not None}
+
+    def twin(self, body: Body, epochs: int | None = None) -> Knowledge:
+        """A copy that can be taught without touching this one; `epochs` is how long its next update lasts."""
+        train = body.config.train.model_copy(update={"epochs": epochs or body.config.train.epochs})
+        method = build(body.config.model_copy(update={"train": train}), body.vit.shape)
+        method.load_state_dict({name: tensor.clone() for name, tensor in self.method.state_dict().items()})
+        return replace(self, method=method.to(body.runtime.device), labels=LabelSpace(self.labels.names))
+
+
+def to_document(body: Body, knowledge: Knowledge, version: str, false_alarm: float) -> Document:
+    """What an adapter says besides its tensors. Where it was made (device, path of the weights) is no part of it."""
+    look = body.transform
+    backbone = body.config.backbone.model_copy(update={"file": None})
+    return Document(
+        version=version,
+        backbone=BackboneMark(name=body.config.backbone.name, fingerprint=body.fingerprint),
+        preprocessing=Preprocessing(size=look.size, augmentation=look.augmentation, resize=look.resize, normalisation=look.normalisation),
+        config=body.config.model_copy(update={"backbone": backbone, "device": "auto"}),
+        settings=body.settings,
+        false_alarm=false_alarm,
+        names=knowledge.labels.names,
+        history=list(knowledge.history),
+        calibration=knowledge.calibration,
+    )
+
+
+def from_document(body: Body, document: Document, tensors: dict[str, object], place: str) -> Knowledge:
+    """The knowledge in an adapter, put together with a body that fits it."""
+    fresh = body.untaught()
+    try:
+        fresh.method.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:160]
+        raise AdapterError(
+            f"{place} does not hold what method '{document.config.method['name']}' needs: {reason}.", "Learn anew."
+        ) from None
+    fresh.method.to(body.runtime.device)
+    live = [name is not None for name in document.names]
+    if fresh.method.head.live_C.tolist() != live:
+        raise AdapterError(f"{place} names {len(live)} rows, which are not those of its head.", "The file was tampered with; learn anew.")
+    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration)

@@ -1,0 +1,154 @@
+"""Updates of what a classifier knows. Each takes knowledge and gives new knowledge; the old one is never touched."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from smope.chance import derive
+from smope.classifier.adapter import Entry
+from smope.classifier.calibration import Calibration
+from smope.classifier.inputs import Gathered, check_name
+from smope.classifier.knowledge import Body, Knowledge
+from smope.classifier.looking import look
+from smope.classifier.updates import UpdateReport, estimate, expert_share
+from smope.data import ImageSet, Task
+from smope.engine.checkpoint import Position, Progressed
+from smope.engine.loop import Loop
+from smope.errors import DataError
+from smope.labels import LabelSpace
+from smope.progress import SILENT, Progress
+from smope.statistics import ClassStatistics
+
+
+class Judged(NamedTuple):
+    """What the held-back pictures of an update said."""
+
+    rows_B: Tensor
+    answer_B: Tensor
+    calibration: Calibration
+
+
+def learn(
+    body: Body, known: Knowledge, found: Gathered, progress: Progress = SILENT, stop: Callable[[], bool] = lambda: False
+) -> tuple[Knowledge, UpdateReport]:
+    """Teach the pictures that were found, and judge the result."""
+    train, held = hold_back(body, found.images, known.updates)
+    batch = body.config.train.batch_size
+    taught = known.twin(body, body.settings.epochs(len(train), batch, body.config.train.epochs))
+    new = tuple(name for name in found.classes if name not in known.labels)
+    task = Task(known.updates, found.classes, train, None, ImageSet())
+    loop = _loop(body, taught, progress, stop, task.index)
+    loop.teach(task)
+    entry = Entry(
+        what="learn",
+        when=_now(),
+        classes=list(found.classes),
+        new=list(new),
+        pictures=len(train),
+        held_back=len(held),
+        digest=found.digest,
+    )
+    taught = replace(taught, labels=LabelSpace(loop.state.names), history=(*known.history, entry))
+    judged = _judge(body, taught, held)
+    taught = replace(taught, calibration=judged.calibration)
+    return taught, _report(body, known, taught, found, judged)
+
+
+def hold_back(body: Body, images: ImageSet, number: int) -> tuple[ImageSet, ImageSet]:
+    """(learned, held back). Which pictures of a class are held back depends on their pixels and the update's number alone."""
+    ranked: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for index, ref in enumerate(images.refs):
+        ranked[ref.label].append((derive(body.config.seed, "held back", number, ref.id), index))
+    held: set[int] = set()
+    if body.settings.held_back > 0:
+        for members in ranked.values():
+            if len(members) >= body.settings.held_back_from:
+                held.update(index for _, index in sorted(members)[: max(1, round(body.settings.held_back * len(members)))])
+    return images.subset(index for index in range(len(images)) if index not in held), images.subset(sorted(held))
+
+
+def rename(known: Knowledge, old: str, new: str) -> Knowledge:
+    """Another name for a class."""
+    name = check_name(new)
+    labels = LabelSpace(known.labels.names)
+    labels.rename(old, name)
+    return replace(known, labels=labels, history=(*known.history, Entry(what="rename", when=_now(), classes=[old, name])))
+
+
+def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
+    """Take a class out: it is never predicted again, and nothing is remembered of it."""
+    row = LabelSpace(known.labels.names).retire(name)  # a name that is not there is told before anything is copied
+    less = known.twin(body)
+    less.labels.retire(name)
+    less.method.retire([row])
+    entry = Entry(what="remove", when=_now(), classes=[name])
+    return replace(less, history=(*known.history, entry), calibration=known.calibration.without([row]))
+
+
+def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress = SILENT) -> Knowledge:
+    """Let the pictures learned as `name` count as `into`'s: statistics are pooled exactly, the head is trained on them anew."""
+    if name == into:
+        raise DataError(f"'{name}' cannot be merged into itself.", "Name two classes.")
+    row, target = known.labels.rows([name, into])
+    pooled = known.twin(body)
+    for part in pooled.method.modules():
+        if isinstance(part, ClassStatistics):
+            part.pool(target, row)
+    pooled.labels.retire(name)
+    pooled.method.retire([row])
+    _loop(body, pooled, progress, lambda: False, len(known.history)).rehearse(
+        Task(len(known.history), (into,), ImageSet(), None, ImageSet())
+    )
+    entry = Entry(what="merge", when=_now(), classes=[name, into])
+    return replace(pooled, history=(*known.history, entry), calibration=known.calibration.without([row, target]))
+
+
+def _loop(body: Body, knowledge: Knowledge, progress: Progress, stop: Callable[[], bool], index: int) -> Loop:
+    state = Progressed(position=Position(index), names=knowledge.labels.names)
+    return Loop(body.config, (), body.transform, body.vit, knowledge.method, body.runtime, state, None, progress, stop)
+
+
+def _judge(body: Body, taught: Knowledge, held: ImageSet) -> Judged:
+    rows_B = torch.tensor(taught.labels.rows(held.labels), dtype=torch.long)
+    seen = [part.seen for part in look(body, taught.method, (held.array(index) for index in range(len(held))))]
+    parts = [part for part in seen if part is not None]
+    if not parts:
+        return Judged(rows_B, rows_B, taught.calibration)
+    logits_BC = torch.cat([part.logits_BC for part in parts])
+    far = [part.distance_B for part in parts if part.distance_B is not None]
+    distance_B = torch.cat(far) if len(far) == len(parts) else None
+    calibration = taught.calibration.after(logits_BC, distance_B, rows_B, body.settings.kept_scores)
+    return Judged(rows_B, logits_BC.argmax(1), calibration)
+
+
+def _report(body: Body, was: Knowledge, now: Knowledge, found: Gathered, judged: Judged) -> UpdateReport:
+    entry = now.history[-1]
+    all_of, right_of = Counter(judged.rows_B.tolist()), Counter(judged.rows_B[judged.rows_B == judged.answer_B].tolist())
+    new_rows = [row for row in now.labels.rows(entry.new) if all_of[row]]
+    judged_new = sum(all_of[row] for row in new_rows)
+    return UpdateReport(
+        number=now.updates,
+        new=tuple(entry.new),
+        known=tuple(name for name in entry.classes if name not in entry.new),
+        learned=entry.pictures,
+        held_back=entry.held_back,
+        skipped=found.skipped,
+        accuracy=100 * sum(right_of[row] for row in new_rows) / judged_new if judged_new else None,
+        accuracies={now.labels.name(row): 100 * right_of[row] / count for row, count in sorted(all_of.items())},
+        unjudged=tuple(name for name, row in zip(entry.classes, now.labels.rows(entry.classes), strict=True) if not all_of[row]),
+        estimate=estimate(body, was, now),
+        calibration=now.calibration,
+        calibrated=now.calibration.pictures >= body.settings.calibrate_from,
+        experts=expert_share(now),
+    )
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,155 @@
+"""What an update did, in words a person can act on.
+
+What is known of the new classes was measured on held-back pictures. Of the old ones no picture is left: their line is an estimate.
+Features are drawn from each old class's stored statistics, and the same draws are shown to the head before the update and to the one
+after it. It sees what the head lost to new classes; it cannot see how far the prompts themselves have moved.
+
+Axes: N draws, C head rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from smope.classifier.calibration import Calibration
+from smope.classifier.knowledge import Body, Knowledge
+from smope.classifier.looking import head_decides
+from smope.data import Skipped
+from smope.methods import Chance
+from smope.statistics import ClassStatistics
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An old class that is recognised less often than before, by the estimate."""
+
+    name: str
+    points: float
+    to: str | None  #: the class that gained most of what it lost
+
+    def __str__(self) -> str:
+        towards = f" to '{self.to}'" if self.to is not None else ""
+        return f"class '{self.name}' lost {self.points:.0f} points{towards} (estimate)"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How well old classes are recognised, in percent of draws from their statistics."""
+
+    before: float
+    after: float
+    losses: tuple[Loss, ...] = ()  #: the worst first
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What `learn` did. `str()` of it is a few plain lines."""
+
+    number: int  #: of this update, from 1
+    new: tuple[str, ...]
+    known: tuple[str, ...]  #: classes that got more pictures
+    learned: int  #: pictures
+    held_back: int
+    skipped: tuple[Skipped, ...]
+    accuracy: float | None  #: percent of the new classes' held-back pictures; None where none were held back
+    accuracies: dict[str, float]  #: of every class of the update that had some
+    unjudged: tuple[str, ...]  #: classes with too few pictures to hold one back
+    estimate: Estimate | None  #: None where there was no old class, or the method decides without a head
+    calibration: Calibration
+    calibrated: bool
+    experts: float | None  #: share of the experts that some picture has ever chosen; None for methods without any
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([*self._what(), *self._how_well(), *self.notes, f"{self.seconds:.1f} s"])
+
+    def _what(self) -> list[str]:
+        parts = [f"{len(self.new)} new classes ({_some(self.new)})"] if self.new else []
+        parts += [f"more pictures of {_some(self.known)}"] if self.known else []
+        lines = [f"update {self.number}: {', '.join(parts)}"]
+        lines.append(
+            f"pictures: {self.learned} learned, {self.held_back} held back to judge by and not learned, {len(self.skipped)} skipped"
+        )
+        lines += [f"  skipped {entry.id}: {entry.reason}" for entry in self.skipped[:_SHOWN]]
+        more = len(self.skipped) - _SHOWN
+        return lines + ([f"  and {more} more"] if more > 0 else [])
+
+    def _how_well(self) -> list[str]:
+        lines = []
+        if self.accuracy is not None:
+            lines.append(f"new classes: {self.accuracy:.0f} % of held-back pictures are recognised")
+        if self.unjudged:
+            lines.append(f"not judged, for too few pictures: {_some(self.unjudged)}")
+        if self.estimate is not None:
+            lines.append(f"old classes: {self.estimate.before:.0f} % -> {self.estimate.after:.0f} % (estimate from stored statistics)")
+            lines += [f"  {loss}" for loss in self.estimate.losses[:_SHOWN]]
+        lines.append(describe_calibration(self.calibration, self.calibrated))
+        if self.experts is not None:
+            lines.append(f"experts in use: {100 * self.experts:.0f} %")
+        return lines
+
+
+def describe_calibration(calibration: Calibration, calibrated: bool) -> str:
+    """Whether probabilities can be taken at their word."""
+    held = f"{calibration.pictures} held-back pictures"
+    if not calibrated:
+        return f"probabilities: uncalibrated ({held} so far)"
+    past = f", {calibration.earlier} of them judged in earlier updates" if calibration.earlier else ""
+    return f"probabilities: calibrated on {held}{past}; calibration error {calibration.error or 0.0:.1f} points"
+
+
+def expert_share(knowledge: Knowledge) -> float | None:
+    """The share of experts that were ever chosen, where the method counts."""
+    usage = knowledge.method.facts().get("usage")
+    if usage is None:
+        return None
+    return float((torch.tensor(usage) > 0).double().mean())
+
+
+@torch.no_grad()
+def estimate(body: Body, was: Knowledge, now: Knowledge) -> Estimate | None:
+    """What the old classes lost, from draws that both heads are shown."""
+    rows = [row for row, name in enumerate(was.labels.names) if name is not None and now.labels.names[row] is not None]
+    if not rows or not head_decides(now.method):
+        return None
+    features_ND, rows_N = _draws(body, now)
+    before_CC = _answers(was, features_ND, rows_N, len(now.labels))
+    after_CC = _answers(now, features_ND, rows_N, len(now.labels))
+    losses = []
+    for row in rows:
+        points = 100 * float(before_CC[row, row] - after_CC[row, row])
+        if points >= body.settings.mention:
+            gain_C = after_CC[row] - before_CC[row]
+            gain_C[row] = -torch.inf
+            winner = int(gain_C.argmax())
+            losses.append(Loss(now.labels.name(row), points, now.labels.name(winner) if gain_C[winner] > 0 else None))
+    shares = [100 * float(matrix.diagonal()[rows].mean()) for matrix in (before_CC, after_CC)]
+    return Estimate(shares[0], shares[1], tuple(sorted(losses, key=lambda loss: -loss.points)))
+
+
+def _draws(body: Body, knowledge: Knowledge) -> tuple[Tensor, Tensor]:
+    """As wide as the pictures were: TAP may draw wider on purpose, to teach a margin."""
+    stored = knowledge.method.statistics
+    plain = ClassStatistics(stored.mean_CD.shape[1], stored.tap.model_copy(update={"spread": 1.0})).to(stored.mean_CD.device)
+    plain.load_state_dict(stored.state_dict())
+    chance = Chance(body.config.seed, ("estimate", knowledge.updates))
+    return plain.draw(body.settings.draws, chance.generator())
+
+
+def _answers(knowledge: Knowledge, features_ND: Tensor, rows_N: Tensor, classes: int) -> Tensor:
+    """Of each class's draws, the share that goes to every class: C,C."""
+    answer_N = knowledge.method.head(features_ND.to(knowledge.method.head.weight)).argmax(1)
+    count_CC = torch.zeros(classes, classes, dtype=torch.float64)
+    count_CC.index_put_((rows_N.cpu(), answer_N.cpu()), torch.ones(len(rows_N), dtype=torch.float64), accumulate=True)
+    return count_CC / count_CC.sum(1, keepdim=True).clamp_min(1)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,145 @@
+"""`smope learn`, `smope undo`, `smope info`: an adapter file, taught, taken back and looked at."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smope.cli.console import say, stdout, write_json
+from smope.cli.grid import plain_table
+from smope.errors import CheckpointError, ConfigError
+from smope.files import lock, sweep
+
+if TYPE_CHECKING:
+    from smope.classifier import ContinualClassifier
+    from smope.classifier.adapter import Document
+    from smope.progress import Progress
+
+EXAMPLES = """\
+Examples:
+  smope learn shop.smope photos/january
+  smope learn shop.smope photos/march
+  smope learn fast.smope labels.csv --image-size 112
+"""
+Adapter = Annotated[Path, typer.Argument(metavar="FILE.smope", help="The adapter: everything that was learned, in one file.")]
+Weights = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Weights of the backbone, where they are not in the cache.", show_default=False)
+]
+
+
+def learn(
+    file: Adapter,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of class folders, or a CSV with the columns path and label.")],
+    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Of a new adapter.", show_default="auto")] = None,
+    image_size: Annotated[int | None, typer.Option(min=1, metavar="PX", help="Of a new adapter.", show_default="224")] = None,
+    backbone_file: Weights = None,
+    method: Annotated[str | None, typer.Option(metavar="NAME", help="Of a new adapter.", show_default="smope")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of a new adapter, as in a recipe.", show_default=False)
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Begin anew if the file is there; the old one is kept as FILE.smope.before.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Teach the pictures of a folder or a list, and say what that did. The file is made if it is not there.
+
+    Ctrl-C leaves the file as it was.
+    """
+    from smope.cli.progress import reporter
+
+    console = stdout()
+    given = {"backbone": backbone, "image_size": image_size, "method": method, "overrides": tuple(settings or ()) or None}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    with _alone(file):
+        with reporter(console, quiet) as progress:
+            classifier = _open(file, chosen, backbone_file, new, progress)
+            report = classifier.learn(source)
+            classifier.save(file)
+        if not quiet:
+            for line in str(report).splitlines():
+                say(console, line)
+            say(console, f"{file} knows {len(classifier.classes)} classes", "bold")
+
+
+def undo(file: Adapter) -> None:
+    """Go back one update. There is one such step."""
+    from smope.classifier.adapter import step_back
+
+    if not file.parent.is_dir():
+        raise ConfigError(f"There is no folder {file.parent}.", "Check the path.")
+    with _alone(file):
+        document = step_back(file)
+    say(stdout(), f"{file} is as it was before: {len(document.classes)} classes, {len(document.history)} updates", "bold")
+
+
+def info(file: Adapter, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False) -> None:
+    """Show what an adapter knows, and how it came to know it."""
+    from smope.classifier.adapter import counts, read
+    from smope.classifier.updates import describe_calibration
+
+    document, tensors = read(file)
+    pictures = counts(document, tensors)
+    if as_json:
+        write_json(_plain(document, pictures))
+        return
+    console = stdout()
+    method, size = document.config.method["name"], document.preprocessing.size
+    say(console, f"{file}: {len(pictures)} classes · {method} · {document.backbone.name} at {size} px", "bold")
+    grid = plain_table("class", "pictures", right=("pictures",))
+    for name, count in pictures.items():
+        grid.add_row(name, str(count))
+    console.print(grid)
+    for number, entry in enumerate(document.history, 1):
+        what = f", {entry.pictures} pictures" if entry.what == "learn" else ""
+        say(console, f"{number}. {entry.when} {entry.what}: {', '.join(entry.classes)}{what}", "dim")
+    calibrated = document.calibration.pictures >= document.settings.calibrate_from
+    say(console, describe_calibration(document.calibration, calibrated))
+    say(console, f"format {document.format}, written by smope {document.version}; weights {document.backbone.fingerprint}", "dim")
+
+
+def _plain(document: Document, pictures: dict[str, int]) -> dict[str, Any]:
+    calibration = document.calibration
+    return {
+        "format": document.format,
+        "version": document.version,
+        "backbone": document.backbone.model_dump(),
+        "preprocessing": document.preprocessing.model_dump(),
+        "method": document.config.method["name"],
+        "classes": pictures,
+        "history": [entry.model_dump(mode="json") for entry in document.history],
+        "calibration": {
+            "pictures": calibration.pictures,
+            "calibrated": calibration.pictures >= document.settings.calibrate_from,
+            "temperature": calibration.temperature,
+            "error": calibration.error,
+            "false_alarm": document.false_alarm,
+            "threshold": calibration.threshold(document.false_alarm),
+        },
+    }
+
+
+def _open(file: Path, chosen: dict[str, Any], weights: Path | None, new: bool, progress: Progress) -> ContinualClassifier:
+    from smope import ContinualClassifier
+
+    if new or not file.exists():
+        return ContinualClassifier(**chosen, backbone_file=weights, progress=progress)
+    classifier = ContinualClassifier.load(file, backbone_file=weights, progress=progress)
+    for name, value in chosen.items():
+        if name == "overrides" or getattr(classifier, name) != value:
+            was = "" if name == "overrides" else f" with {name} {getattr(classifier, name)}"
+            option = "--set" if name == "overrides" else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{file} was made{was} and keeps its settings.", f"Leave {option} out, or begin anew with --new.")
+    return classifier
+
+
+def _alone(file: Path) -> AbstractContextManager[None]:
+    """Two learners of one file would each forget what the other taught."""
+    sweep(file.parent)
+    return lock(file.with_name(f".{file.name}.lock"), waiting=partial(_refuse, file))
+
+
+def _refuse(file: Path) -> None:
+    raise CheckpointError(f"Another process is teaching {file}.", "Wait for it to end.")

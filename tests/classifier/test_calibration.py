@@ -1,0 +1,101 @@
+"""Temperature, calibration error, distance and threshold against their formulas written longhand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from smope.classifier.calibration import TEMPERATURES, Calibration, distances
+from smope.config import TapConfig
+from smope.statistics import ClassStatistics
+
+LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.0], [0.0, 3.0, 1.0], [1.0, 0.9, 4.0], [0.1, 0.0, 0.2]])
+ROWS = torch.tensor([0, 1, 1, 2, 0])
+
+
+def softmax(row: list[float], temperature: float) -> list[float]:
+    powers = [math.exp(value / temperature) for value in row]
+    return [power / sum(powers) for power in powers]
+
+
+def longhand_loss(temperature: float) -> float:
+    return -sum(math.log(softmax(row, temperature)[true]) for row, true in zip(LOGITS.tolist(), ROWS.tolist(), strict=True))
+
+
+def test_the_temperature_is_the_one_of_the_ladder_with_the_least_cross_entropy() -> None:
+    fitted = Calibration().after(LOGITS, None, ROWS, 10)
+    assert fitted.temperature == min(TEMPERATURES, key=longhand_loss) and 0.05 < fitted.temperature < 12
+    assert fitted.sums[7].loss == pytest.approx(longhand_loss(TEMPERATURES[7]))
+
+
+def test_the_calibration_error_is_the_gap_between_confidence_and_hits_over_ten_bins() -> None:
+    fitted = Calibration().after(LOGITS, None, ROWS, 10)
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for row, true in zip(LOGITS.tolist(), ROWS.tolist(), strict=True):
+        chances = softmax(row, fitted.temperature)
+        best = max(chances)
+        bins.setdefault(min(9, int(10 * best)), []).append((best, chances.index(best) == true))
+    gap = sum(abs(sum(c for c, _ in members) - sum(hit for _, hit in members)) for members in bins.values())
+    assert fitted.error == pytest.approx(100 * gap / 5) and fitted.error > 0
+
+
+def test_updates_add_up_as_if_seen_at_once() -> None:
+    far = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    whole = Calibration().after(LOGITS, far, ROWS, 10)
+    parts = Calibration().after(LOGITS[:2], far[:2], ROWS[:2], 10).after(LOGITS[2:], far[2:], ROWS[2:], 10)
+    assert (parts.pictures, parts.earlier, whole.earlier) == (5, 2, 0)
+    assert parts.distances == whole.distances == {0: [1.0, 5.0], 1: [2.0, 3.0], 2: [4.0]}
+    assert parts.temperature == whole.temperature and parts.error == pytest.approx(whole.error)
+
+
+def test_nothing_held_back_leaves_probabilities_alone() -> None:
+    empty = Calibration()
+    assert empty.temperature == 1.0 and empty.error is None and empty.threshold(0.05) is None
+    assert empty.after(torch.zeros(0, 3), None, torch.zeros(0, dtype=torch.long), 5) is empty
+
+
+def test_the_newest_distances_of_a_class_are_kept() -> None:
+    fitted = Calibration()
+    for number in range(4):
+        fitted = fitted.after(torch.zeros(2, 2), torch.tensor([number, 10.0 + number]), torch.tensor([0, 1]), 3)
+    assert fitted.distances == {0: [1.0, 2.0, 3.0], 1: [11.0, 12.0, 13.0]}
+    assert fitted.without([0]).distances == {1: [11.0, 12.0, 13.0]} and 0 in fitted.distances
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "place"), [(19, 0.05, 19), (18, 0.05, None), (99, 0.05, 95), (100, 0.05, 96), (9, 0.1, 9), (8, 0.1, None)]
+)
+def test_the_threshold_is_the_conformal_quantile_or_none(count: int, share: float, place: int | None) -> None:
+    kept = Calibration(distances={0: [float(n) for n in range(count, 0, -2)], 1: [float(n) for n in range(count - 1, 0, -2)]})
+    assert kept.threshold(share) == (None if place is None else float(place))
+
+
+def test_false_alarms_of_fresh_pictures_keep_to_the_share() -> None:
+    """2,000 times: 60 held-back distances set the threshold, one more is judged."""
+    draws = torch.rand(2000, 61, generator=torch.Generator().manual_seed(0)).tolist()
+    alarms = sum(fresh > (Calibration(distances={0: held}).threshold(0.1) or 0) for *held, fresh in draws)
+    assert 0.08 < alarms / 2000 < 0.115  # 6 / 61 expected
+
+
+def test_distance_is_to_the_nearest_mean_in_units_of_the_pooled_spread() -> None:
+    statistics = ClassStatistics(2, TapConfig(kind="off"))
+    statistics.grow(3)
+    first, second = torch.tensor([[0.0, 0.0], [2.0, 4.0]]), torch.tensor([[10.0, 10.0], [10.0, 14.0], [13.0, 12.0]])
+    statistics.add(torch.cat([first, second]), torch.tensor([0, 0, 2, 2, 2]))
+    pooled = [(2 + 6) / 3, (8 + 8) / 3]  # squared deviations over (2 - 1) + (3 - 1)
+    asked = torch.tensor([[2.0, 1.0], [11.0, 20.0]])
+    means = [(1.0, 2.0), (11.0, 12.0)]
+    wanted = [min(sum((x - m) ** 2 / v for x, m, v in zip(f, mean, pooled, strict=True)) / 2 for mean in means) for f in asked.tolist()]
+    assert distances(asked, statistics).tolist() == pytest.approx(wanted)  # type: ignore[union-attr]
+
+
+def test_without_any_spread_there_is_no_distance() -> None:
+    statistics = ClassStatistics(2, TapConfig(kind="off"))
+    assert distances(torch.zeros(1, 2), statistics) is None
+    statistics.grow(2)
+    statistics.add(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 1]))
+    assert distances(torch.zeros(1, 2), statistics) is None
+    statistics.add(torch.tensor([[0.0, 1.0]]), torch.tensor([0]))  # the same picture again: two, but no spread
+    assert distances(torch.zeros(1, 2), statistics) is None
