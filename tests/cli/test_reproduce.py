@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def test_without_a_name_it_lists_what_there_is(call):
     shown = call("reproduce")
@@ -21,9 +23,13 @@ def test_cost_needs_no_runs_and_is_written_in_three_forms(call, tmp_path):
     assert sorted(path.name for path in (tmp_path / "reproduced").iterdir()) == ["cost.csv", "cost.md", "cost.tex"]
 
 
-def test_what_is_not_run_stands_as_such_with_its_command(call, tmp_path):
+@pytest.mark.parametrize(("columns", "fits"), [("80", False), ("200", True)])
+def test_what_is_not_run_stands_as_such_with_its_command(call, tmp_path, monkeypatch, columns, fits):
+    monkeypatch.setenv("COLUMNS", columns)
     shown = call("reproduce", "ablation", "--seeds", "0", "--no-runs")
-    assert shown.exit_code == 0 and "not yet run" in shown.stdout
+    assert shown.exit_code == 0 and ("+ sparse selection" in shown.stdout) == fits
+    assert ("this terminal has 80" in shown.stdout) != fits
+    assert "not yet run" in (tmp_path / "reproduced" / "ablation.md").read_text()
     assert "smope run cub-200/smope" in (tmp_path / "reproduced" / "ablation-not-yet-run.md").read_text()
 
 

@@ -13,6 +13,7 @@ from smope.cli.grid import plain_table
 from smope.errors import ConfigError, SmopeError
 
 if TYPE_CHECKING:
+    from smope.report.sheet import Sheet
     from smope.reproduce import Planned, Store, Study
 
 STORES = (Path("results"), Path("runs"))
@@ -74,11 +75,20 @@ def _make(console: Console, study: Study, planned: list[Planned], store: Store, 
         paths = write_table(sheet, stem)
         if (absent := missing(planned, more)).rows:
             paths += write_table(absent, stem.with_name(f"{stem.name}-not-yet-run"))
-        grid = plain_table(*sheet.columns, right=sheet.numbers)
-        for row in sheet.rows:
-            grid.add_row(*row)
-        console.print(grid)
+        _show(console, sheet)
     say(console, "wrote " + ", ".join(str(path) for path in paths), "dim")
+
+
+def _show(console: Console, sheet: Sheet) -> None:
+    """The table, where the terminal is wide enough for it; a number is never cut."""
+    width = sum(max(len(name), *(len(row[index]) for row in sheet.rows)) + 3 for index, name in enumerate(sheet.columns))
+    if width > console.width:
+        say(console, f"the table needs {width} columns, this terminal has {console.width}: read the files", "dim")
+        return
+    grid = plain_table(*sheet.columns, right=sheet.numbers)
+    for row in sheet.rows:
+        grid.add_row(*row)
+    console.print(grid)
 
 
 def verify(
