@@ -21,13 +21,33 @@ def softmax(row: list[float], temperature: float) -> list[float]:
 
 
 def longhand_loss(temperature: float) -> float:
-    return -sum(math.log(softmax(row, temperature)[true]) for row, true in zip(LOGITS.tolist(), ROWS.tolist(), strict=True))
+    """Cross-entropy with targets that give 1 / (n + 2) to the other classes, evenly."""
+    doubt, total = 1 / (len(ROWS) + 2), 0.0
+    for row, true in zip(LOGITS.tolist(), ROWS.tolist(), strict=True):
+        chances = softmax(row, temperature)
+        wrong = [chance for place, chance in enumerate(chances) if place != true]
+        total -= (1 - doubt) * math.log(chances[true]) + doubt * sum(map(math.log, wrong)) / len(wrong)
+    return total
+
+
+def test_a_few_pictures_that_were_all_recognised_do_not_ask_for_certainty() -> None:
+    logits = torch.tensor([[30.0, 0.0, 0.0]] * 10)
+    fitted = Calibration().after(logits, None, torch.zeros(10, dtype=torch.int64), kept=5)
+    assert softmax([30.0, 0.0, 0.0], fitted.temperature)[0] == pytest.approx(11 / 12, abs=0.06)
+
+
+def test_a_retired_class_is_no_other_class() -> None:
+    with_it, without = (
+        Calibration().after(logits, None, ROWS.clamp_max(1), kept=5)
+        for logits in (torch.cat([LOGITS[:, :2], torch.full((len(ROWS), 1), -torch.inf)], 1), LOGITS[:, :2])
+    )
+    assert with_it.temperature == without.temperature and with_it.error == pytest.approx(without.error)
 
 
 def test_the_temperature_is_the_one_of_the_ladder_with_the_least_cross_entropy() -> None:
     fitted = Calibration().after(LOGITS, None, ROWS, 10)
     assert fitted.temperature == min(TEMPERATURES, key=longhand_loss) and 0.05 < fitted.temperature < 12
-    assert fitted.sums[7].loss == pytest.approx(longhand_loss(TEMPERATURES[7]))
+    assert 6 / 7 * fitted.sums[7].loss + 1 / 7 * fitted.sums[7].other == pytest.approx(longhand_loss(TEMPERATURES[7]))
 
 
 def test_the_calibration_error_is_the_gap_between_confidence_and_hits_over_ten_bins() -> None:

@@ -1,9 +1,10 @@
 """What held-back pictures teach about the answers: how far to trust a probability, and how far is too far from every class.
 
-**Probabilities** are softmax(logits / T). The temperature T is the one of a fixed ladder with the least cross-entropy on held-back
-pictures. Pictures are not kept, so each update leaves sums behind, one a temperature: its cross-entropy, and for the calibration
-error the confidence, hits and members of ten bins. Sums of updates add up; those of earlier updates were taken with the head of their
-time, over the classes known then, and the report says how many they are.
+**Probabilities** are softmax(logits / T). The temperature T is the one of a fixed ladder with the least cross-entropy on n held-back
+pictures, whose targets give 1/(n + 2) to the classes they are not (Platt's correction: where all of a few were recognised, a bare
+cross-entropy would ask for certainty). Pictures are not kept, so each update leaves sums behind, one a temperature: its cross-entropy, and
+for the calibration error the confidence, hits and members of ten bins. Sums of updates add up; those of earlier updates were taken
+with the head of their time, over the classes known then, and the report says how many they are.
 
 **None of these** is said of a picture that lies farther from the nearest class mean than all but a chosen share of held-back pictures.
 
@@ -24,7 +25,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
@@ -39,13 +39,15 @@ BINS = 10
 class Sums(Section):
     """What some held-back pictures gave at one temperature."""
 
-    loss: float = 0.0
+    loss: float = 0.0  #: -log probability of the true class
+    other: float = 0.0  #: mean of it over the other classes
     confidence: list[float] = Field(default_factory=lambda: [0.0] * BINS)
     hits: list[int] = Field(default_factory=lambda: [0] * BINS)
 
     def plus(self, other: Sums) -> Sums:
         return Sums(
             loss=self.loss + other.loss,
+            other=self.other + other.other,
             confidence=[a + b for a, b in zip(self.confidence, other.confidence, strict=True)],
             hits=[a + b for a, b in zip(self.hits, other.hits, strict=True)],
         )
@@ -76,7 +78,8 @@ class Calibration(Section):
 
     @property
     def _best(self) -> int:
-        return min(range(len(TEMPERATURES)), key=lambda index: self.sums[index].loss)
+        doubt = 1 / (self.pictures + 2)
+        return min(range(len(TEMPERATURES)), key=lambda index: (1 - doubt) * self.sums[index].loss + doubt * self.sums[index].other)
 
     @property
     def temperature(self) -> float:
@@ -118,4 +121,9 @@ def _sums(logits_BC: Tensor, rows_B: Tensor) -> Sums:
     bin_B = (confidence_B * BINS).long().clamp_max(BINS - 1)
     confidence_K = torch.zeros(BINS, dtype=torch.float64).index_add_(0, bin_B, confidence_B)
     hits_K = torch.zeros(BINS, dtype=torch.int64).index_add_(0, bin_B, (answer_B == rows_B).long())
-    return Sums(loss=F.cross_entropy(logits_BC, rows_B, reduction="sum").item(), confidence=confidence_K.tolist(), hits=hits_K.tolist())
+    surprise_BC = -logits_BC.log_softmax(1)
+    live_BC = surprise_BC.isfinite()  # a retired class is no other class
+    true_B = surprise_BC.gather(1, rows_B.unsqueeze(1)).squeeze(1)
+    others_B = live_BC.sum(1) - 1
+    other_B = (surprise_BC.masked_fill(~live_BC, 0).sum(1) - true_B) / others_B.clamp_min(1)
+    return Sums(loss=true_B.sum().item(), other=other_B.sum().item(), confidence=confidence_K.tolist(), hits=hits_K.tolist())
