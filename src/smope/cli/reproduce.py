@@ -10,7 +10,7 @@ from rich.console import Console
 
 from smope.cli.console import duration, say, stdout
 from smope.cli.grid import plain_table
-from smope.errors import ConfigError, SmopeError
+from smope.errors import SmopeError
 
 if TYPE_CHECKING:
     from smope.report.sheet import Sheet
@@ -67,8 +67,8 @@ def _make(console: Console, study: Study, planned: list[Planned], store: Store, 
         with reporter(console) as progress, Interrupt(progress.stopping) as stop:
             planned = list(carry_out(planned, store, Path("runs/reproduce"), progress=progress, stop=stop))
     if study.name == "theory":
-        raise ConfigError("The theory's experiment is not wired in yet.", "Call smope.theory.run_experiment.")
-    if study.figure:
+        paths = _theory(console, stem)
+    elif study.figure:
         paths = figure(study, planned, store, stem)
     else:
         sheet = table(study, planned) if study.runs else cost_table()
@@ -77,6 +77,20 @@ def _make(console: Console, study: Study, planned: list[Planned], store: Store, 
             paths += write_table(absent, stem.with_name(f"{stem.name}-not-yet-run"))
         _show(console, sheet)
     say(console, "wrote " + ", ".join(str(path) for path in paths), "dim")
+
+
+def _theory(console: Console, stem: Path) -> list[Path]:
+    """The theorem's experiment: fits are kept one by one, so that it goes on where it was stopped."""
+    from smope.cli.progress import reporter
+    from smope.report.theory import theory_figure, theory_sheet
+    from smope.reproduce.work import write_table
+    from smope.theory import Settings, run_experiment
+
+    with reporter(console) as progress:
+        result = run_experiment(Settings(), stem, progress)
+    sheet = theory_sheet(result)
+    _show(console, sheet)
+    return [*theory_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
 
 
 def _show(console: Console, sheet: Sheet) -> None:

@@ -6,7 +6,7 @@ parameters of an atom act through two numbers a sample, its score s and its pre-
 Hessian are weighted sums over samples of 1, x_i and x_i x_j.
 
 The box stands for the theorem's compact parameter space. Without it the minimiser of an over-specified fit is another one: an
-atom of vanishing mass and exploding a that fits noise, and D does not fall.
+atom of vanishing mass and exploding a that fits noise; in some samples D is then in the hundreds.
 
 Axes as in `model`; Z = 2 K linear forms (all scores, then all pre-activations), I = D + 1 for (1, X), M its monomials of degree two.
 """
