@@ -9,6 +9,9 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10 py
 # pip draws its progress bars on a terminal, and elsewhere says only what goes wrong.
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 || echo -qq)
 
+# What the lock holds besides the core: all that the tests touch.
+EXTRAS := plot hub serve export ray tune train live dev
+
 # As many test processes as cores; the checks of one contract case stay together.
 PARALLEL ?= -n auto --dist loadgroup
 
@@ -55,7 +58,7 @@ format: $(READY) ## Format the code, and mend what ruff can mend
 lock: $(VENV)/.made ## Resolve requirements/lock.txt anew from pyproject.toml
 	$(BIN)/python -m venv $(VENV)/uv
 	$(VENV)/uv/bin/python -m pip install -q --disable-pip-version-check uv==0.13.7
-	$(VENV)/uv/bin/uv --no-config pip compile pyproject.toml --extra plot --extra dev --excludes requirements/torch.txt \
+	$(VENV)/uv/bin/uv --no-config pip compile pyproject.toml $(EXTRAS:%=--extra %) --excludes requirements/torch.txt \
 		--universal --python-version 3.10 --generate-hashes --no-emit-index-url --exclude-newer "7 days" \
 		--custom-compile-command "make lock" --quiet --output-file requirements/lock.txt $(LOCK_ARGS)
 
