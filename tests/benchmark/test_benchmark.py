@@ -3,6 +3,7 @@
 import pytest
 
 from smope.benchmark import Setting, measure
+from smope.benchmark.files import photographs
 from smope.benchmark.memory import growth
 from smope.benchmark.timing import interleaved, median_ratio
 from smope.errors import SmopeError
@@ -72,3 +73,21 @@ def test_memory_is_measured_in_a_process_of_its_own():
 def test_a_whole_task_is_measured_against_both_kinds_of_tap():
     (section,) = measure(["task"], Setting("vit-tiny-test", batch_size=50), rounds=1, threads=1)["sections"]
     assert [ratio["against"] for ratio in section["ratios"]] == ["naive, same TAP", "naive, released TAP"]
+
+
+def test_reading_photographs_is_measured_against_the_steps_that_wait_for_them():
+    (section,) = measure(["data"], Setting("vit-tiny-test", batch_size=2), rounds=1, threads=1)["sections"]
+    assert {ratio["against"] for ratio in section["ratios"]} == {"4 training steps"}
+    assert len(section["ratios"]) == 3 and all(ratio["value"] > 0 for ratio in section["ratios"])
+
+
+def test_every_way_of_reading_gives_the_same_number_of_pictures(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "smope.benchmark.files.Loader.epoch", lambda loader, epoch: seen.append((len(loader.images), loader.workers, epoch)) or []
+    )
+    with photographs(6, 16, 2) as readers:
+        for read in readers.values():
+            read()
+            read()
+    assert seen == [(6, workers, epoch) for workers in (0, 0, 2) for epoch in (0, 1)]

@@ -120,8 +120,8 @@ class NaiveSmope(nn.Module):
 class NaiveTask:
     """A whole task the released way: steps, a pass for statistics, and TAP."""
 
-    def __init__(self, start: Smope, vit: FrozenViT, lesson: Lesson, epochs: int) -> None:
-        self._start, self._vit, self._lesson, self._epochs = start, vit, lesson, epochs
+    def __init__(self, start: Smope, vit: FrozenViT, lesson: Lesson, epochs: int, tap_epochs: int = 50) -> None:
+        self._start, self._vit, self._lesson, self._epochs, self._tap_epochs = start, vit, lesson, epochs, tap_epochs
 
     def with_our_tap(self) -> None:
         """TAP as our method does it."""
@@ -135,12 +135,12 @@ class NaiveTask:
             self._head_step(learner, optimizer, features, rows)
 
     def with_released_tap(self) -> None:
-        """TAP with a D x D Gaussian a class, drawn anew in each of 50 epochs; as many steps as there are old classes."""
+        """TAP with a D x D Gaussian a class, drawn anew in each epoch (50 as released); as many steps as there are old classes."""
         learner, size = self._learn(), self._start.train_config.batch_size
         kept, known = learner.statistics, learner.statistics.known
         covariance_CDD = torch.diag_embed(kept.variance_CD()[known] + 1e-4).float()
         optimizer = torch.optim.AdamW(learner.head.parameters(), lr=1e-4, weight_decay=5e-4)
-        for _ in range(50):
+        for _ in range(self._tap_epochs):
             features = naive_draws(kept.mean_CD[known].float(), covariance_CDD, size)
             rows = known.repeat_interleave(size)
             order = torch.randperm(len(rows))

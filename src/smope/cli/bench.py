@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,12 +11,13 @@ from rich.console import Console
 from smope.cli.console import say, stdout, write_json
 from smope.cli.grid import plain_table
 from smope.errors import ConfigError, nearest
+from smope.files import write_json as write_file
 
 
 def bench(
     sections: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SECTION]...", help="attention, training, prediction, tap, tasks, task, memory."),
+        typer.Argument(metavar="[SECTION]...", help="attention, training, prediction, tap, tasks, task, memory, data."),
     ] = None,
     backbone: Annotated[str, typer.Option(metavar="NAME", help="A name from `smope backbones`; its weights are not needed.")] = (
         "vit_base_patch16_224"
@@ -24,6 +26,9 @@ def bench(
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a step.")] = 8,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="How often each contestant takes its turn.")] = 5,
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="CPU threads.")] = 2,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write it all there, as JSON.", show_default=False)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
 ) -> None:
     """Measure what the project claims of its speed: every contestant takes its turn in every round, and ratios are medians over rounds."""
@@ -34,6 +39,8 @@ def bench(
         if name not in SECTIONS:
             raise ConfigError(f"There is no section '{name}'.", nearest(name, SECTIONS))
     measured = measure(names, Setting(backbone, image_size, batch_size), rounds, threads)
+    if out is not None:
+        write_file(out, measured)
     if as_json:
         write_json(measured)
         return
