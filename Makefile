@@ -10,7 +10,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10 py
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 || echo -qq)
 
 # What the lock holds besides the core: all that the tests touch.
-EXTRAS := plot hub serve export ray tune train live dev
+EXTRAS := plot hub serve export ray tune train live docs dev
 
 # As many test processes as cores; the checks of one contract case stay together.
 PARALLEL ?= -n auto --dist loadgroup
