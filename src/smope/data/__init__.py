@@ -3,7 +3,7 @@
 from smope.data.folder import folder
 from smope.data.images import ImageRef, ImageSet, InMemory, Picture, Skipped, check_readable, decode, decode_stream
 from smope.data.loader import ImageBatch, Loader
-from smope.data.registry import DatasetEntry, DatasetInfo, describe, load_dataset, prepare_dataset, register
+from smope.data.registry import DatasetEntry, DatasetInfo, describe, load_dataset, prepare_dataset, register, training_pictures
 from smope.data.stream import Dataset, Task, TaskStream, class_order
 from smope.data.transforms import AUGMENTATIONS, NORMALISATIONS, RESIZES, Transform
 
@@ -33,4 +33,5 @@ __all__ = [
     "load_dataset",
     "prepare_dataset",
     "register",
+    "training_pictures",
 ]

@@ -27,6 +27,7 @@ SIZE = "169 MB"
 
 CLASSES = 100
 PER_CLASS = {"train": 500, "test": 100}
+TRAIN = CLASSES * PER_CLASS["train"]
 SIDE = 32
 
 HOME = Published(

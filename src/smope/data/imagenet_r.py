@@ -23,6 +23,7 @@ NAME = "imagenet-r"
 SUMMARY = "renditions of 200 ImageNet classes, 24,000 to learn and 6,000 to test"
 LICENCE = "collection MIT; the pictures belong to their makers"
 SIZE = "2.2 GB"
+TRAIN = PICTURES["train"]
 TEST_SHARE = 0.2  # of each class, where the lists are missing
 
 HOME = Published(

@@ -30,6 +30,7 @@ class DatasetEntry:
     size: str  # of the download, for people
     command: str  # what makes it ready
     load: _Load
+    training: int | None = None  # pictures to learn from; None for the user's own
     prepare: Callable[..., object] = lambda progress: None  # takes the progress, and a root where the next line says so
     takes_root: bool = False  # whether it may be prepared in a folder of the user's
     is_ready: Callable[[], bool] = lambda: True
@@ -75,6 +76,11 @@ def prepare_dataset(name: str, progress: Progress = SILENT, root: Path | None = 
         entry.prepare(progress, root.expanduser())
     else:
         raise ConfigError(f"'{name}' is kept in the cache; it cannot be prepared in '{root}'.", f"Leave --root out: {entry.command}")
+
+
+def training_pictures(name: str) -> int | None:
+    """How many pictures a data set has to learn from, whether or not it is here; None for the user's own."""
+    return _entry(name).training
 
 
 def describe() -> list[DatasetInfo]:
@@ -124,19 +130,33 @@ for _name, _classes, _use in (
             size="66 MB",
             command=f"smope data prepare {_name}",
             load=partial(_load_emoji_r, _classes),
+            training=_classes * len(emoji_r.TRAIN_STYLES),
             prepare=emoji_r.prepare,
             is_ready=emoji_r.is_prepared,
         )
     )
 _QUICKDRAW = (quickdraw.LICENCE, "14 MB", quickdraw.prepare, quickdraw.is_prepared)
 _CIFAR_10 = (cifar10.LICENCE, "139 MB", cifar10.prepare, cifar10.is_prepared)
+_FRUIT = groceries.PICTURES["train"]
 _GROCERIES = (groceries.LICENCE, "61 MB", groceries.prepare, groceries.is_prepared)
-for _name, _use, _fetched, (_licence, _size, _prepare, _is_prepared) in (
-    ("quickdraw-100", "100 things sketched by hand, 10 training and 10 test sketches each", quickdraw.load_100, _QUICKDRAW),
-    ("quickdraw-345", "all 345 things, about 80 training and 20 test sketches each", quickdraw.load, _QUICKDRAW),
-    ("cifar-10-small", "ten things photographed at 32 pixels, 50 training and 100 test photographs each", cifar10.load_small, _CIFAR_10),
-    ("cifar-10", "all its 50,000 and 10,000 photographs", cifar10.load, _CIFAR_10),
-    ("groceries", "14 kinds of fruit photographed in shops; unpacking needs the extra 'parquet'", groceries.load, _GROCERIES),
+for _name, _use, _training, _fetched, (_licence, _size, _prepare, _is_prepared) in (
+    ("quickdraw-100", "100 things sketched by hand, 10 training and 10 test sketches each", 1_000, quickdraw.load_100, _QUICKDRAW),
+    ("quickdraw-345", "all 345 things, about 80 training and 20 test sketches each", 27_580, quickdraw.load, _QUICKDRAW),
+    (
+        "cifar-10-small",
+        "ten things photographed at 32 pixels, 50 training and 100 test pictures each",
+        500,
+        cifar10.load_small,
+        _CIFAR_10,
+    ),
+    ("cifar-10", "all its 50,000 and 10,000 photographs", 50_000, cifar10.load, _CIFAR_10),
+    (
+        "groceries",
+        "14 kinds of fruit photographed in shops; unpacking needs the extra 'parquet'",
+        groceries.PICTURES["train"],
+        groceries.load,
+        _GROCERIES,
+    ),
 ):
     register(
         DatasetEntry(
@@ -146,6 +166,7 @@ for _name, _use, _fetched, (_licence, _size, _prepare, _is_prepared) in (
             size=_size,
             command=f"smope data prepare {_name}",
             load=partial(_load_fetched, _fetched),
+            training=_training,
             prepare=_prepare,
             is_ready=_is_prepared,
         )
@@ -159,6 +180,7 @@ for _published in (cifar100, imagenet_r, cub):
             size=_published.SIZE,
             command=f"smope data prepare {_published.NAME}",
             load=_published.load,
+            training=_published.TRAIN,
             prepare=_published.prepare,
             takes_root=True,
             is_ready=_published.is_prepared,

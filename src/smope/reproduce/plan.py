@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from smope.backbones.registry import backbone_info
 from smope.config import RunConfig
+from smope.data import training_pictures
 from smope.engine.cost import forward_flops
 from smope.methods import find, resolve
 from smope.recipes import load_recipe
@@ -46,7 +47,7 @@ class Planned:
     @property
     def training_passes(self) -> int | None:
         """Image passes of its training, forward and backward counted as three; None where the number of images is not known here."""
-        images = PICTURES.get(self.config.data.name)
+        images = training_pictures(self.config.data.name)
         if images is None:
             return None
         method = find(self.config.method["name"])
@@ -57,22 +58,6 @@ class Planned:
         """Multiply-adds of those passes by the paper's counting, two each."""
         passes, backbone = self.training_passes, self.config.backbone
         return None if passes is None else passes * float(forward_flops(backbone_info(backbone.name).shape, backbone.image_size, 0))
-
-
-#: training images of the sets the recipes name
-PICTURES = {
-    "emoji-r": 1_000,
-    "emoji-r-100": 500,
-    "emoji-r-768": 3_840,
-    "quickdraw-100": 1_000,
-    "quickdraw-345": 27_580,
-    "cifar-10-small": 500,
-    "cifar-10": 50_000,
-    "groceries": 675,
-    "imagenet-r": 24_000,
-    "cifar-100": 50_000,
-    "cub-200": 5_994,
-}
 
 
 def plan(cells: Iterable[Cell], seeds: Sequence[int], store: Store, more: Sequence[str] = ()) -> list[Planned]:
