@@ -1,0 +1,161 @@
+"""Measure what is promised of `ContinualClassifier`, on CIFAR-10, and write it down.
+
+    python tools/measure_classifier.py results/classifier/cifar-10.json
+
+1. Five updates of two classes each (20 pictures to learn, 100 to test a class, 112 px): seconds an update, and accuracy beside the
+   researcher's path (`smope run`) on the same pictures in the same order.
+2. The same by one process an update, through the command line: the same file, to the bit?
+3. "None of these": five classes known (200 pictures each), five unknown, 1,000 test pictures of either; false alarms beside the
+   rate asked for, and the share of unknown pictures caught.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from smope import ContinualClassifier
+from smope.classifier.adapter import read
+from smope.data import ImageSet, load_dataset
+from smope.engine.record import versions
+from smope.engine.run import run
+from smope.engine.runtime import machine
+from smope.files import write_json
+from smope.methods import resolve
+from smope.recipes import load_recipe
+
+BACKBONE, PIXELS, TASKS = "dinov2-s14-reg-mri", 112, 5
+RATE = 0.05
+
+
+def some_of_each(images: ImageSet, number: int) -> dict[str, list[int]]:
+    """The first so many pictures of each class."""
+    chosen: dict[str, list[int]] = defaultdict(list)
+    for index, label in enumerate(images.labels):
+        if len(chosen[label]) < number:
+            chosen[label].append(index)
+    return chosen
+
+
+def write_pictures(images: ImageSet, chosen: dict[str, list[int]], folder: Path) -> None:
+    """As PNG files in class folders."""
+    for label, indices in chosen.items():
+        (folder / label).mkdir(parents=True)
+        for index in indices:
+            Image.fromarray(images.array(index)).save(folder / label / f"{index:05d}.png")
+
+
+def pairs(images: ImageSet, chosen: dict[str, list[int]], classes: list[str]) -> list[tuple[Any, str]]:
+    return [(images.array(index), label) for label in classes for index in chosen[label]]
+
+
+def share(answers: list[str], truth: list[str]) -> float:
+    return 100 * sum(answer == true for answer, true in zip(answers, truth, strict=True)) / len(truth)
+
+
+def researchers_path(folder: Path) -> tuple[list[list[str]], float]:
+    """The classes of each task, and the accuracy over all test pictures at the end."""
+    overrides = ["data.name=folder", f"data.root={folder}", f"backbone.image_size={PIXELS}"]
+    record = run(resolve(load_recipe("cifar-10/smope", overrides, seed=0)))
+    order, each = record["class_order"], len(record["class_order"]) // TASKS
+    return [order[task * each : (task + 1) * each] for task in range(TASKS)], record["sample_accuracy"]
+
+
+def stream_of_updates(folder: Path, tasks: list[list[str]]) -> dict[str, Any]:
+    """One process: seconds of every update, accuracy over all test pictures at the end."""
+    classifier = ContinualClassifier(BACKBONE, image_size=PIXELS)
+    classifier.learn(_files(folder / "train", tasks[0][:1])[:1])  # loads the backbone; then begin anew
+    classifier.undo()
+    seconds = []
+    for task in tasks:
+        began = time.perf_counter()
+        classifier.learn(_files(folder / "train", task))
+        seconds.append(time.perf_counter() - began)
+    tests = _files(folder / "test", sorted(classifier.classes))
+    answers = classifier.predict([path for path, _ in tests])
+    return {"seconds": seconds, "accuracy": share(answers, [label for _, label in tests]), "pictures": len(tests)}
+
+
+def by_processes(folder: Path, tasks: list[list[str]]) -> bool:
+    """Whether a process an update gives what one process gives: every tensor, every word but the times."""
+    one, many = folder / "one.smope", folder / "many.smope"
+    classifier = ContinualClassifier(BACKBONE, image_size=PIXELS)
+    for number, task in enumerate(tasks[:2]):
+        part = folder / f"update{number}"
+        part.mkdir()
+        for label in task:
+            (part / label).symlink_to(folder / "train" / label)
+        classifier.learn(part)
+        command = ["learn", str(many), str(part), "--quiet", *([] if number else ["--backbone", BACKBONE, "--image-size", str(PIXELS)])]
+        subprocess.run([sys.executable, "-m", "smope", *command], check=True)
+    classifier.save(one)
+    (mine, my_tensors), (theirs, their_tensors) = read(one), read(many)
+    same_words = all(
+        a.model_copy(update={"when": ""}) == b.model_copy(update={"when": ""}) for a, b in zip(mine.history, theirs.history, strict=True)
+    )
+    same_tensors = my_tensors.keys() == their_tensors.keys() and all(t.equal(their_tensors[name]) for name, t in my_tensors.items())
+    return same_words and same_tensors and mine.names == theirs.names and mine.calibration == theirs.calibration
+
+
+def none_of_these(tasks: list[list[str]]) -> dict[str, Any]:
+    """Five classes known, five unknown."""
+    whole = load_dataset("cifar-10")
+    classes = [name for task in tasks for name in task]
+    known, unknown = classes[:5], classes[5:]
+    classifier = ContinualClassifier(BACKBONE, image_size=PIXELS, false_alarm=RATE)
+    learn = some_of_each(whole.train, 200)
+    for part in (known[:2], known[2:]):
+        classifier.learn(pairs(whole.train, learn, part))
+    tests = some_of_each(whole.test, 200)
+    called = {}
+    for name, group in (("known", known), ("unknown", unknown)):
+        answers = classifier.classify([picture for picture, _ in pairs(whole.test, tests, group)])
+        called[name] = 100 * sum(bool(answer.unknown) for answer in answers) / len(answers)
+    return {
+        "asked": 100 * RATE,
+        "false_alarms": called["known"],
+        "unknown_caught": called["unknown"],
+        "known_pictures": 1000,
+        "unknown_pictures": 1000,
+        "held_back": sum(entry.held_back for entry in classifier.history),
+    }
+
+
+def main(out: Path) -> None:
+    small = load_dataset("cifar-10-small")
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        write_pictures(small.train, some_of_each(small.train, 20), folder / "train")
+        write_pictures(small.test, some_of_each(small.test, 100), folder / "test")
+        tasks, accuracy = researchers_path(folder)
+        stream = stream_of_updates(folder, tasks)
+        equal = by_processes(folder, tasks)
+    measured = {
+        "command": "python tools/measure_classifier.py",
+        "machine": machine(),
+        "versions": versions(),
+        "backbone": BACKBONE,
+        "image_size": PIXELS,
+        "updates": {**stream, "researchers_accuracy": accuracy, "two_processes_equal_one": equal},
+        "none_of_these": none_of_these(tasks),
+    }
+    write_json(out, measured)
+    for part in ("updates", "none_of_these"):
+        for name, value in measured[part].items():
+            print(f"{name}: {value}")
+
+
+def _files(folder: Path, classes: list[str]) -> list[tuple[Path, str]]:
+    return [(path, label) for label in classes for path in sorted((folder / label).iterdir())]
+
+
+if __name__ == "__main__":
+    (target,) = sys.argv[1:]
+    main(Path(target))
