@@ -17,7 +17,7 @@ PARALLEL ?= -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-timm bench results lint format lock clean
+.PHONY: help setup demo test test-timm bench results docs lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ bench: $(READY) ## Measure what is claimed of speed and memory, turn by turn (ab
 results: $(READY) ## List the records the project promises, and run the missing ones
 	$(BIN)/smope results
 
+docs: $(READY) ## Build the documentation into site/, strictly; read it with a browser
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "docs: open site/index.html; with search: $(BIN)/python -m http.server -d site"
+
 lint: $(READY) ## Check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -63,7 +67,7 @@ lock: $(VENV)/.made ## Resolve requirements/lock.txt anew from pyproject.toml
 		--custom-compile-command "make lock" --quiet --output-file requirements/lock.txt $(LOCK_ARGS)
 
 clean: ## Remove caches and build output (.venv and runs/ stay)
-	rm -rf dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf dist build site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Each step leaves a stamp, and is taken again only when its own file has changed.

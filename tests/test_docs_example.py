@@ -1,0 +1,89 @@
+"""The documentation's example method is a real one: it keeps every promise, and equals its equation written longhand."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from smope.attention import attend
+from smope.methods import Chance, Update, known_methods, registry, resolve
+from smope.methods.contract import DoesNotApply, Subject, checks
+from smope.methods.contract_subject import SHORT_TAP
+from smope.methods.task import Batch
+from smope.recipes import load_recipe
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "docs" / "examples"
+FIELDS = {"blocks": [0, 2], "experts": 4}
+pytestmark = pytest.mark.xdist_group("docs-example")  # the checks share what was taught
+
+
+@pytest.fixture(scope="module")
+def example():
+    """The example's module, registered for the time of these tests only."""
+    before = dict(registry._METHODS)
+    spec = importlib.util.spec_from_file_location("quiet_prompt", EXAMPLES / "quiet_prompt.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["quiet_prompt"] = module
+    spec.loader.exec_module(module)
+    yield module
+    registry._METHODS.clear()
+    registry._METHODS.update(before)
+    del sys.modules["quiet_prompt"]
+
+
+@pytest.fixture(scope="module", params=["off", "pooled"])
+def subject(request, example):
+    tap = {"kind": "off"} if request.param == "off" else {**SHORT_TAP, "kind": request.param, "first_task": True}
+    return Subject(example.QuietPrompt, FIELDS, tap=tap)
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: check.__name__[6:])
+def test_it_keeps_its_promise(subject, check):
+    try:
+        check(subject)
+    except DoesNotApply as reason:
+        pytest.skip(str(reason))
+
+
+def test_its_equation_written_longhand(example):
+    """One token, one head at a time, over the concatenated scores."""
+    subject = Subject(example.QuietPrompt, {**FIELDS, "blocks": [1], "volume": -0.7})
+    method, vit = subject.after(2), subject.vit
+    block = vit.blocks[1]
+    images, _ = subject.images([0, 3], per_class=1)
+    with torch.no_grad():
+        x = vit.blocks[0](vit.embed(images), example.QuietPrompter(method), False)
+        h = torch.nn.functional.layer_norm(x, x.shape[-1:], block.norm1.weight, block.norm1.bias, block.eps)
+        q, k, v = block.split_heads(torch.nn.functional.linear(h, block.attn.qkv.weight, block.attn.qkv.bias), 3)
+        keys, values, volume = method.keys_LHPD[0], method.values_LHPD[0], method.volume_L[0]
+        expected = torch.empty_like(q)
+        for image in range(len(images)):
+            for head in range(q.shape[1]):
+                for token in range(q.shape[2]):
+                    own = [q[image, head, token] @ key / q.shape[3] ** 0.5 + volume for key in keys[head]]
+                    others = [q[image, head, token] @ key / q.shape[3] ** 0.5 for key in k[image, head]]
+                    weight = torch.stack([*own, *others]).softmax(0)
+                    expected[image, head, token] = weight @ torch.cat([values[head], v[image, head]])
+        scores, prefix_values = example.QuietPrompter(method).prefix(block, x, q)
+        assert torch.allclose(attend(q, k, v, scores, prefix_values), expected, rtol=0, atol=1e-12)
+        assert volume != -0.7  # it learns
+
+
+def test_at_volume_zero_it_is_one_prompt(example):
+    quiet = Subject(example.QuietPrompt, {**FIELDS, "volume": 0.0})
+    plain = Subject(known_methods()["one-prompt"], FIELDS)
+    mine, theirs = quiet.fresh(), plain.fresh()
+    update = Update(0, (0, 1), 0, Chance(0))
+    mine.begin(update)
+    theirs.begin(update)
+    images, rows = quiet.images([0, 1])
+    batch = Batch(rows, Chance(0), images_B3HW=images)
+    with torch.no_grad():
+        assert torch.allclose(mine.logits(batch, quiet.vit), theirs.logits(batch, plain.vit), rtol=0, atol=1e-12)
+
+
+def test_its_recipe_resolves(example):
+    config = resolve(load_recipe(EXAMPLES / "quiet-prompt.yaml", seed=0))
+    assert config.method["name"] == "quiet-prompt" and config.method["volume"] == -3.0 and config.tap.kind == "shared"

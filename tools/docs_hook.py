@@ -1,0 +1,91 @@
+"""What MkDocs calls while it builds: pages say `<!-- make: results -->`, and the records of the day stand there.
+
+Nothing that can be computed is written by hand, so that nothing of it can rot. Two more things happen here: blocks fenced as `formula`
+become HTML that needs no script, and the report's colours become a style sheet.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import docs_layers
+import docs_results
+import docs_scale
+import docs_speed
+from mkdocs.structure.files import File, Files
+
+from smope.report import palette
+
+ROOT = Path(__file__).resolve().parents[1]
+MAKERS: dict[str, Callable[[], str]] = {
+    "results": lambda: docs_results.sets(ROOT / "results"),
+    "paper": lambda: docs_results.paper(ROOT / "results"),
+    "promised": lambda: docs_results.promised(ROOT / "results"),
+    "curves": lambda: docs_results.curves_of(ROOT / "results" / "emoji-r"),
+    "usage": lambda: docs_results.usage_of(ROOT / "results" / "emoji-r" / "smope" / "seed0"),
+    "speed": lambda: docs_speed.page(ROOT / "results" / "speed"),
+    "scale": lambda: docs_scale.page(ROOT / "results"),
+    "layers": lambda: docs_layers.diagram(ROOT / "pyproject.toml"),
+    "contract": docs_layers.contract,
+    "countings": docs_results.countings,
+}
+_MARK = re.compile(r"^<!-- make: ([a-z]+) -->$", re.MULTILINE)
+_FORMULA = re.compile(r"^```formula\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """Add what is made of files elsewhere."""
+    files.append(File.generated(config, "stylesheets/report.css", content=report_style()))
+    files.append(File.generated(config, "images/theory.svg", abs_src_path=str(ROOT / "results" / "theory" / "theory.svg")))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put in what is computed."""
+    made = _MARK.sub(lambda mark: MAKERS[mark[1]](), markdown)
+    return _FORMULA.sub(lambda block: formula(block[1]), made)
+
+
+def report_style() -> str:
+    """The report's colours, and its style sheet for what stands inside an element of class `report`."""
+    own = (resources.files("smope.report") / "page.css").read_text(encoding="utf-8")
+    return f"{palette.style()}\n.report {{\n{own}\n}}\n"
+
+
+# -- formulas ----------------------------------------------------------------------------------------------------------------
+
+
+def formula(text: str) -> str:
+    """Lines of a formula as HTML: `q_i`, `x_{ij}` and `n^2` are set low and high, single letters lean; after four spaces comes a note.
+
+    >>> formula("w_i = exp(s)    a weight").count("<sub>")
+    1
+    """
+    lines = []
+    for line in text.rstrip("\n").split("\n"):
+        said, _, note = line.partition("    ")
+        beside = f'<span class="why">{_set(note.strip(), words=True)}</span>' if note.strip() else ""
+        lines.append(f'<div><span class="what">{_set(said)}</span>{beside}</div>')
+    return f'<div class="formula" role="math">{"".join(lines)}</div>'
+
+
+_TOKEN = re.compile(r"([_^])(\{[^}]*\}|[A-Za-z0-9*α-ωΑ-Ω]+)|([A-Za-zα-ωΑ-Ω]+)|(\n| |.)")
+
+
+def _set(text: str, words: bool = False) -> str:
+    parts = []
+    for place, inner, word, other in _TOKEN.findall(text):
+        if place:
+            tag = "sub" if place == "_" else "sup"
+            parts.append(f"<{tag}>{_set(inner.strip('{}'))}</{tag}>")
+        elif word:
+            lean = len(word) == 1 and not (words and word in "aAI")
+            parts.append(f"<i>{word}</i>" if lean else word)
+        else:
+            parts.append(html.escape(other))
+    return "".join(parts)
