@@ -77,8 +77,9 @@ def tap_flops(classes: int, dim: int, per_class: int, rows: int) -> float:
 
 
 def estimate_bytes(classes: int, dim: int, draws: int) -> int:
-    """The estimate in an update's report: draws of every class and their logits, masked (`classifier/updates.py`), all at once."""
-    return FLOAT * classes * draws * (dim + 2 * classes)
+    """The estimate in an update's report: draws of every class, a piece of their logits, and two matrices of answers, class by class
+    (`classifier/updates.py`)."""
+    return FLOAT * classes * (draws * dim + 2 * min(4096, classes * draws)) + 2 * DOUBLE * classes**2
 
 
 def distance_bytes(classes: int, dim: int, batch: int) -> int:

@@ -158,3 +158,13 @@ def test_a_recipe_of_few_epochs_is_never_lengthened(make: Make, monkeypatch: pyt
     monkeypatch.setattr(Loop, "_step", lambda self, phase, *rest: (steps.append(phase.name), original(self, phase, *rest))[1])
     make("train.epochs=20", "train.batch_size=4").learn(pairs("red", "blue", count=10))  # 16 learned: 4 steps an epoch, 10 epochs
     assert (steps.count("dense"), steps.count("train"), steps.count("tap")) == (20, 40, 20)
+
+
+def test_an_estimate_in_pieces_is_the_estimate(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = make()
+    classifier.learn(pairs("red", "blue", count=8))
+    was = classifier._known()
+    classifier.learn(pairs("green", count=8))
+    whole = estimate(classifier._ready(), was, classifier._known())
+    monkeypatch.setattr("smope.classifier.updates._PIECE", 7)
+    assert estimate(classifier._ready(), was, classifier._known()) == whole is not None

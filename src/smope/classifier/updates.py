@@ -22,6 +22,7 @@ from smope.methods import Chance
 from smope.statistics import ClassStatistics
 
 _SHOWN = 5
+_PIECE = 4096  #: draws shown to a head at a time
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,9 @@ def _draws(body: Body, knowledge: Knowledge) -> tuple[Tensor, Tensor]:
 
 
 def _answers(knowledge: Knowledge, features_ND: Tensor, rows_N: Tensor, classes: int) -> Tensor:
-    """Of each class's draws, the share that goes to every class: C,C."""
-    answer_N = knowledge.method.head(features_ND.to(knowledge.method.head.weight)).argmax(1)
+    """Of each class's draws, the share that goes to every class: C,C. In pieces: the logits of all draws at once are C times as many."""
+    head = knowledge.method.head
+    answer_N = torch.cat([head(part).argmax(1) for part in features_ND.to(head.weight).split(_PIECE)])
     count_CC = torch.zeros(classes, classes, dtype=torch.float64)
     count_CC.index_put_((rows_N.cpu(), answer_N.cpu()), torch.ones(len(rows_N), dtype=torch.float64), accumulate=True)
     return count_CC / count_CC.sum(1, keepdim=True).clamp_min(1)
