@@ -10,7 +10,7 @@ needs no new kernel either: the fused attention's own backward, given the *merge
 the gradient of the ordinary part, and the prefix part is a product of small matrices.
 
 Three ways to the same numbers, and one function that chooses:
-`attend_plain` is the formula; `attend_public` uses torch's public attention (any device, export, compilation);
+`attend_plain` is the formula (export); `attend_public` uses torch's public attention (any device, compilation);
 `_Fused` rests on two private CPU operators of torch, named in `_fused_forward` and `_fused_backward` alone, and is used only after
 it has agreed with the formula once in this process. SMOPE_FAST_ATTENTION=0 turns it off.
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +46,8 @@ def attend(q_BHND: Tensor, k_BHMD: Tensor, v_BHMD: Tensor, scores: Tensor | None
     if _fused_applies(q_BHND):
         out: Tensor = _Fused.apply(q_BHND, k_BHMD, v_BHMD, scores, values)  # type: ignore[no-untyped-call]
         return out
+    if exporting():
+        return attend_plain(q_BHND, k_BHMD, v_BHMD, scores, values)
     return attend_public(q_BHND, k_BHMD, v_BHMD, scores, values)
 
 
@@ -135,6 +138,12 @@ def _fused_applies(q: Tensor) -> bool:
     return os.environ.get("SMOPE_FAST_ATTENTION", "1") != "0" and _fused_is_right()
 
 
+def exporting() -> bool:
+    """Whether `torch.export` is walking through: it loses the strides of masked attention, and other programs know the formula best."""
+    ask: Callable[[], bool] | None = getattr(torch.compiler, "is_exporting", None)  # since torch 2.7
+    return ask is not None and ask()
+
+
 @functools.cache
 def _fused_is_right() -> bool:
     """Run the private operators once on a small case and compare with the formula; they may change with any torch release."""
@@ -162,5 +171,5 @@ def _check_shapes(q: Tensor, k: Tensor, scores: Tensor | None, values: Tensor | 
     P = scores.shape[-1]
     if scores.ndim != 4 or scores.shape[:2] != (B, H) or scores.shape[2] not in (1, N):
         raise ConfigError(f"Prefix scores have shape {tuple(scores.shape)}.", f"Expected ({B}, {H}, 1 or {N}, P).")
-    if tuple(values.shape) not in ((B, H, P, D), (H, P, D)):
+    if tuple(values.shape) != ((B, H, P, D) if values.ndim == 4 else (H, P, D)):
         raise ConfigError(f"Prefix values have shape {tuple(values.shape)}.", f"Expected ({B}, {H}, {P}, {D}) or ({H}, {P}, {D}).")

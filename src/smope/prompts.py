@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smope.attention import prefix_scores
+from smope.attention import exporting, prefix_scores
 from smope.backbones import Block, Prompter
 from smope.errors import ConfigError
 
@@ -32,6 +32,8 @@ def top_k_index(score: Tensor, k: int) -> Tensor:
     >>> top_k_index(torch.tensor([1.0, 2.0, 3.0, 3.0]), 3).tolist()
     [2, 3, 1]
     """
+    if exporting():  # ONNX knows no stable sort, but its TopK has our rule for ties, which torch's own does not promise
+        return score.topk(k, dim=-1).indices
     return score.argsort(dim=-1, descending=True, stable=True)[..., :k]
 
 

@@ -72,6 +72,22 @@ def test_saved_and_loaded_between_updates_equals_never_left_to_the_bit(make: Mak
     np.testing.assert_array_equal(whole.predict_proba(asked), parts.predict_proba(asked))
 
 
+def test_a_loaded_classifier_can_be_made_anew_by_its_parameters(make: Make, tmp_path: Path) -> None:
+    made = make("tap.kind=pooled", "train.optimizer.weight_decay=0.01", "method.top_k=-1", "method.noise=none", "method.router_weight=0")
+    made.learn(pairs("red", "blue", count=2))
+    made.save(tmp_path / "shop.smope")
+    loaded = ContinualClassifier.load(tmp_path / "shop.smope")
+    assert "method.top_k=-1" in loaded.get_params()["overrides"] and "train.epochs=3" in loaded.get_params()["overrides"]
+    assert not any(word.startswith(("backbone", "seed", "method.name", "recipe")) for word in loaded.get_params()["overrides"])
+    again = ContinualClassifier(**loaded.get_params())
+    assert again._ready().config == loaded._ready().config == made._ready().config
+    other = make(method="ncm", overrides=["tap.kind=off", "threads=1"])
+    other.learn(pairs("red", "blue", count=2))
+    other.save(tmp_path / "other.smope")
+    parameters = ContinualClassifier.load(tmp_path / "other.smope").get_params()
+    assert ContinualClassifier(**parameters)._ready().config == other._ready().config
+
+
 def test_another_seed_learns_otherwise(make: Make) -> None:
     one, other = make(), make(seed=1)
     for classifier in (one, other):

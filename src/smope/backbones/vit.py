@@ -215,11 +215,11 @@ class FrozenViT(nn.Module):
         proj = self.patch_embed.proj
         # a patch convolution whose stride is its size is a linear map of cut-out squares; the convolution is the faster spelling
         patches_BNC = F.conv2d(images_B3HW, proj.weight, proj.bias, stride=self.shape.patch).flatten(2).transpose(1, 2)
-        cls_BNC = self.cls_token.expand(len(patches_BNC), -1, -1)
+        cls_BNC = self.cls_token.expand(patches_BNC.shape[0], -1, -1)  # not len(): an export keeps the batch open
         x_BNC = torch.cat([cls_BNC, patches_BNC], dim=1) + self._positions()
         if not self.shape.registers:
             return x_BNC
-        registers_BNC = self.reg_token.expand(len(patches_BNC), -1, -1)
+        registers_BNC = self.reg_token.expand(patches_BNC.shape[0], -1, -1)
         return torch.cat([x_BNC[:, :1], registers_BNC, x_BNC[:, 1:]], dim=1)
 
     def final_norm(self, x: Tensor) -> Tensor:

@@ -103,6 +103,12 @@ class Calibration(Section):
 
 def distances(feature_BD: Tensor, statistics: ClassStatistics) -> Tensor | None:
     """How far each feature lies from the nearest class; None while no class has two different pictures."""
+    known = spread(statistics)
+    return None if known is None else from_nearest(feature_BD.to(known[0]), *known)
+
+
+def spread(statistics: ClassStatistics) -> tuple[Tensor, Tensor] | None:
+    """The class means C,D and the pooled variance D that distances are measured by."""
     rows = statistics.known
     free = int((statistics.count_C[rows] - 1).sum())
     if not len(rows) or free < 1:
@@ -110,9 +116,13 @@ def distances(feature_BD: Tensor, statistics: ClassStatistics) -> Tensor | None:
     variance_D = statistics.scatter_CD[rows].sum(0) / free
     if not variance_D.any():
         return None
-    variance_D = variance_D.clamp_min(1e-6 * variance_D.mean().item())  # a dimension that never moved must not decide alone
-    mean_CD = statistics.mean_CD[rows]
-    deviation_BCD = feature_BD.to(mean_CD).unsqueeze(1) - mean_CD
+    # a dimension that never moved must not decide alone
+    return statistics.mean_CD[rows], variance_D.clamp_min(1e-6 * variance_D.mean().item())
+
+
+def from_nearest(feature_BD: Tensor, mean_CD: Tensor, variance_D: Tensor) -> Tensor:
+    """The distance from the nearest mean, B."""
+    deviation_BCD = feature_BD.unsqueeze(1) - mean_CD
     return (deviation_BCD.square() / variance_D).mean(-1).amin(1)
 
 

@@ -25,7 +25,8 @@ from smope.classifier.frozen import embody, embody_stored
 from smope.classifier.inputs import Picture, gather, is_one_picture
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document
 from smope.classifier.looking import Seen, look
-from smope.classifier.settings import AUTO, Settings
+from smope.classifier.settings import AUTO, Settings, differences
+from smope.classifier.sharing import SharingVerbs
 from smope.classifier.updates import UpdateReport, describe_calibration
 from smope.data import Skipped
 from smope.errors import ConfigError, DataError
@@ -43,7 +44,7 @@ class Answer:
     calibrated: bool  #: whether probabilities were fitted to held-back pictures
 
 
-class ContinualClassifier(EstimatorVerbs):
+class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     """An image classifier that learns new classes at any time, without the old pictures.
 
     `backbone="auto"` takes the best one that can be had here; `image_size` is the side of what it sees (112 or 84 is faster than 224).
@@ -211,6 +212,7 @@ class ContinualClassifier(EstimatorVerbs):
             image_size=config.backbone.image_size,
             seed=config.seed,
             false_alarm=document.false_alarm,
+            overrides=differences(config),
             backbone_file=backbone_file,
             progress=progress,
         )
@@ -274,10 +276,12 @@ class ContinualClassifier(EstimatorVerbs):
     def _live_rows(self) -> list[int]:
         return [row for row, name in enumerate(self._known().labels.names) if name is not None]
 
+    def _temperature(self) -> float:
+        return self._known().calibration.temperature if self.calibrated else 1.0
+
     def _probabilities(self, seen: Seen) -> torch.Tensor:
         """Over the classes that can be predicted, in their order: B,C."""
-        temperature = self._known().calibration.temperature if self.calibrated else 1.0
-        return (seen.logits_BC[:, self._live_rows()].double() / temperature).softmax(1)
+        return (seen.logits_BC[:, self._live_rows()].double() / self._temperature()).softmax(1)
 
 
 def _of_method(tensors: dict[str, torch.Tensor]) -> dict[str, object]:

@@ -278,6 +278,11 @@ def _check_size(width: int, height: int, name: str) -> None:
         raise DataError(f"'{name}' has {width} x {height} pixels; the limit is {PIXEL_LIMIT:,}.", "Reduce the picture, or leave it out.")
 
 
+def room(size: int) -> float:
+    """A picture whose shorter side is at least twice this is reduced, by the whole factor that leaves not less than this."""
+    return _ROOM * size
+
+
 def _reduced(pixels_HW3: Pixels, size: int) -> Pixels:
-    factor = int(min(pixels_HW3.shape[:2]) / (_ROOM * size))
+    factor = int(min(pixels_HW3.shape[:2]) / room(size))
     return pixels_HW3 if factor < 2 else np.asarray(Image.fromarray(pixels_HW3).reduce(factor))

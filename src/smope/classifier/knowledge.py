@@ -61,14 +61,15 @@ class Knowledge:
 
 
 def to_document(body: Body, knowledge: Knowledge, version: str, false_alarm: float) -> Document:
-    """What an adapter says besides its tensors. Where it was made (device, path of the weights) is no part of it."""
+    """What an adapter says besides its tensors. Where it was made (device, paths) is no part of it."""
     look = body.transform
     backbone = body.config.backbone.model_copy(update={"file": None})
+    data = body.config.data.model_copy(update={"root": None})
     return Document(
         version=version,
         backbone=BackboneMark(name=body.config.backbone.name, fingerprint=body.fingerprint),
         preprocessing=Preprocessing(size=look.size, augmentation=look.augmentation, resize=look.resize, normalisation=look.normalisation),
-        config=body.config.model_copy(update={"backbone": backbone, "device": "auto"}),
+        config=body.config.model_copy(update={"backbone": backbone, "data": data, "device": "auto"}),
         settings=body.settings,
         false_alarm=false_alarm,
         names=knowledge.labels.names,

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from smope.backbones import FrozenViT
 from smope.classifier.calibration import distances
 from smope.classifier.inputs import Picture, batches, name_of, open_picture
 from smope.classifier.knowledge import Body
@@ -57,17 +58,22 @@ def look(body: Body, method: Method, pictures: Iterable[Picture]) -> Iterator[Lo
 
 @torch.inference_mode()
 def see(body: Body, method: Method, bytes_B3HW: Tensor) -> Seen:
-    """One pass for both where the method's logits are its head on the feature, as they nearly always are."""
-    device = body.runtime.device
-    images = body.transform.normalise(bytes_B3HW.to(device))
-    query = functools.partial(body.vit, images, method.query) if method.needs_query else None
-    rows = torch.zeros(len(images), dtype=torch.long, device=device)
-    batch = Batch(rows, Chance(body.config.seed, ("predict",)), images_B3HW=images, query_BD=query)
+    """What the method makes of evaluation views, as bytes."""
+    images = body.transform.normalise(bytes_B3HW.to(body.runtime.device))
     with body.runtime.autocast():
-        feature_BD = method.feature(batch, body.vit, training=False)
-        logits_BC = method.head(feature_BD) if head_decides(method) else method.logits(batch, body.vit)
+        feature_BD, logits_BC = feature_and_logits(body.vit, method, images, body.config.seed)
     distance_B = distances(feature_BD, method.statistics)
     return Seen(logits_BC.float().cpu(), None if distance_B is None else distance_B.cpu())
+
+
+def feature_and_logits(vit: FrozenViT, method: Method, images_B3HW: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """B,D and B,C of normalised images: one pass for both where the logits are the head's on the feature, as they nearly always are."""
+    query = functools.partial(vit, images_B3HW, method.query) if method.needs_query else None
+    rows = torch.zeros(images_B3HW.shape[0], dtype=torch.long, device=images_B3HW.device)
+    batch = Batch(rows, Chance(seed, ("predict",)), images_B3HW=images_B3HW, query_BD=query)
+    feature_BD = method.feature(batch, vit, training=False)
+    logits_BC: Tensor = method.head(feature_BD) if head_decides(method) else method.logits(batch, vit)
+    return feature_BD, logits_BC
 
 
 def head_decides(method: Method) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
@@ -14,6 +16,7 @@ from smope.recipes import load_recipe
 
 RECIPE = "_classifier"
 AUTO = "auto"
+_NOTHING = object()
 #: keys that are arguments of the classifier itself
 _OWN = {
     "backbone.name": "backbone",
@@ -56,6 +59,23 @@ def plan(backbone: str, method: str, image_size: int, seed: int, overrides: Sequ
     if values["method"]["name"] != method:
         own.append(f"method.name={method}")
     return resolve(load_recipe(RECIPE, [*own, *overrides], seed))
+
+
+def differences(config: RunConfig) -> tuple[str, ...]:
+    """The overrides with which `plan` gives this config; by them a loaded classifier can be made anew."""
+    name, backbone = config.method["name"], config.backbone
+    usual = plan(backbone.name, name, backbone.image_size, config.seed, ())
+    mine, theirs = (dict(_leaves(one.model_dump(mode="json"))) for one in (config, usual))
+    keys = [key for key in mine if mine[key] != theirs.get(key, _NOTHING) and key not in (*_OWN, "recipe")]
+    return tuple(f"{key}={json.dumps(mine[key])}" for key in keys)
+
+
+def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def _check_own(overrides: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import bench, compare, cost, demo, learn, lists, predict, report, reproduce, results, run
+from smope.cli import bench, compare, cost, demo, export, learn, lists, predict, report, reproduce, results, run
 from smope.cli.edge import Edge
 
 app = typer.Typer(
@@ -40,12 +40,15 @@ def version() -> None:
     typer.echo(f"smope {smope.__version__}")
 
 
-_TEACH, _LOOK = "Teach", "See what there is"
+_TEACH, _LOOK, _SHARE = "Teach", "See what there is", "Take it elsewhere"
 app.command("demo", rich_help_panel=_TEACH, epilog="Example: smope demo")(demo.demo)
 app.command("learn", rich_help_panel=_TEACH, epilog=learn.EXAMPLES)(learn.learn)
 app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.predict)
 app.command("info", rich_help_panel=_LOOK, epilog="Example: smope info shop.smope")(learn.info)
 app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smope")(learn.undo)
+app.command("export", rich_help_panel=_SHARE, epilog=export.EXAMPLES)(export.export)
+app.command("push", rich_help_panel=_SHARE, epilog="Example: smope push shop.smope anna/shop")(export.push)
+app.command("pull", rich_help_panel=_SHARE, epilog="Example: smope pull anna/shop shop.smope")(export.pull)
 app.command("run", rich_help_panel=_TEACH, epilog=run.EXAMPLES)(run.run)
 app.command("recipes", rich_help_panel=_LOOK, epilog="Example: smope recipes --json")(lists.recipes)
 app.command("methods", rich_help_panel=_LOOK, epilog="Examples:\n  smope methods\n  smope methods smope")(lists.methods)

@@ -53,7 +53,7 @@ def learn(
     console = stdout()
     given = {"backbone": backbone, "image_size": image_size, "method": method, "overrides": tuple(settings or ()) or None}
     chosen = {name: value for name, value in given.items() if value is not None}
-    with _alone(file):
+    with alone(file):
         with reporter(console, quiet) as progress:
             classifier = _open(file, chosen, backbone_file, new, progress)
             report = classifier.learn(source)
@@ -70,7 +70,7 @@ def undo(file: Adapter) -> None:
 
     if not file.parent.is_dir():
         raise ConfigError(f"There is no folder {file.parent}.", "Check the path.")
-    with _alone(file):
+    with alone(file):
         document = step_back(file)
     say(stdout(), f"{file} is as it was before: {len(document.classes)} classes, {len(document.history)} updates", "bold")
 
@@ -135,7 +135,7 @@ def _open(file: Path, chosen: dict[str, Any], weights: Path | None, new: bool, p
     return classifier
 
 
-def _alone(file: Path) -> AbstractContextManager[None]:
+def alone(file: Path) -> AbstractContextManager[None]:
     """Two learners of one file would each forget what the other taught."""
     sweep(file.parent)
     return lock(file.with_name(f".{file.name}.lock"), waiting=partial(_refuse, file))

@@ -1,0 +1,177 @@
+"""The hub, or rather a stand-in for its client's `HfApi`: the hub itself is not reached by tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import errors
+
+from smope.classifier import ContinualClassifier, adapter, hub
+from smope.classifier.card import model_card
+from smope.classifier.hub import HubError
+
+from .conftest import draw, pairs
+
+
+class StandIn:
+    """Repositories in a dictionary, and errors on demand: one for each call that goes wrong."""
+
+    repos: dict[str, dict[str, bytes]]
+    calls: list[str]
+    failing: dict[str, Exception]
+    folder: Path
+
+    def __init__(self, token: str | None = None, library_name: str = "", library_version: str = "") -> None:
+        assert library_name == "smope" and library_version
+        self.token = token
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if name in self.failing:
+            raise self.failing[name]
+
+    def whoami(self) -> dict[str, str]:
+        self._called("whoami")
+        return {"name": "anna"}
+
+    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> None:
+        self._called("create_repo")
+        assert exist_ok
+        self.repos.setdefault(repo_id, {"private": b"yes" if private else b"no"})
+
+    def create_commit(self, repo_id: str, operations: list[Any], *, commit_message: str) -> Any:
+        self._called("create_commit")
+        self.repos[repo_id] |= {entry.path_in_repo: entry.path_or_fileobj for entry in operations}
+        self.repos[repo_id]["message"] = commit_message.encode()
+        return SimpleNamespace(repo_url=f"https://hub.example/{repo_id}")
+
+    def hf_hub_download(self, repo_id: str, filename: str, *, revision: str | None) -> str:
+        self._called("download")
+        path = self.folder / f"{revision or 'main'}-{filename}"
+        path.write_bytes(self.repos[repo_id][filename])
+        return str(path)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[StandIn]:
+    (tmp_path / "cache").mkdir()
+    for name, value in (("repos", {}), ("calls", []), ("failing", {}), ("folder", tmp_path / "cache")):
+        setattr(StandIn, name, value)
+    monkeypatch.setattr(huggingface_hub, "HfApi", StandIn)
+    return StandIn
+
+
+def refused(kind: Callable[..., Exception], status: int) -> Exception:
+    response = SimpleNamespace(status_code=status, headers={}, request=None)
+    return kind("no", response=response)
+
+
+def test_what_was_pushed_comes_back_the_same(taught: ContinualClassifier, stand_in: type[StandIn]) -> None:
+    assert taught.push_to_hub("anna/shop") == "https://hub.example/anna/shop"
+    assert stand_in.calls == ["whoami", "create_repo", "create_commit"] and stand_in.repos["anna/shop"]["private"] == b"yes"
+    assert stand_in.repos["anna/shop"]["message"] == b"3 classes, 2 updates"
+    back = ContinualClassifier.from_hub("anna/shop")
+    asked = [draw("red", 5), draw("green", 6)]
+    np.testing.assert_array_equal(back.predict_proba(asked), taught.predict_proba(asked))
+    assert back.classes == taught.classes and back.history == taught.history and back._file is None
+
+
+def test_public_message_card_and_revision_are_the_users(taught: ContinualClassifier, stand_in: type[StandIn]) -> None:
+    taught.push_to_hub("anna/shop", private=False, message="teapots", card="# Mine")
+    assert stand_in.repos["anna/shop"]["private"] == b"no" and stand_in.repos["anna/shop"]["README.md"] == b"# Mine"
+    assert stand_in.repos["anna/shop"]["message"] == b"teapots"
+    ContinualClassifier.from_hub("anna/shop", revision="v1")
+    assert (stand_in.folder / "v1-classifier.smope").is_file()
+
+
+def test_the_card_says_what_it_is_and_gives_no_one_away(taught: ContinualClassifier, stand_in: type[StandIn]) -> None:
+    taught.rename("green", "tea|pot <script>")
+    taught.remove("blue")
+    taught.push_to_hub("anna/my-shop")
+    pushed = stand_in.repos["anna/my-shop"]
+    card = pushed["README.md"].decode()
+    _, front, body = card.split("---\n", 2)
+    assert yaml.safe_load(front)["library_name"] == "smope" and yaml.safe_load(front)["pipeline_tag"] == "image-classification"
+    for words in (
+        "# my-shop",
+        'from_hub("anna/my-shop")',
+        "for 2 classes",
+        r"| tea\|pot \<script\> | 10 |",
+        "learn: red, blue (38 pictures learned, 10 held back",
+        "Probabilities: uncalibrated (12 held-back pictures so far).",
+        "cannot say none of these yet",
+        "1 classes that it once knew",
+        "`vit-tiny-test`",
+        "No accuracy stands here",
+    ):
+        assert words in body
+    for content in pushed.values():
+        assert str(Path.home()).encode() not in content and str(Path.cwd()).encode() not in content and b"/tmp" not in content
+
+
+def test_a_calibrated_card_says_so(taught_file: Path) -> None:
+    document, tensors = adapter.read(taught_file)
+    document = document.model_copy(update={"settings": document.settings.model_copy(update={"calibrate_from": 5}), "false_alarm": 0.2})
+    card = model_card(document, adapter.counts(document, tensors), "a/b")
+    assert "calibrated on 12 held-back pictures" in card and "20 % of known pictures may be called so by mistake" in card
+
+
+def test_paths_given_to_a_classifier_are_not_in_what_it_saves(stand_in: type[StandIn], tmp_path: Path, make: Any) -> None:
+    classifier = make(f"data.root={tmp_path}")
+    classifier.learn(pairs("red", "blue", count=2))
+    classifier.push_to_hub("anna/shop")
+    assert str(tmp_path).encode() not in stand_in.repos["anna/shop"]["classifier.smope"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "remedy"),
+    [
+        ("whoami", errors.LocalTokenNotFoundError("no token"), "hf auth login"),
+        ("whoami", refused(errors.HfHubHTTPError, 401), "hf auth login"),
+        ("create_repo", refused(errors.HfHubHTTPError, 403), "may write to 'anna/shop'"),
+        ("create_repo", errors.HFValidationError("bad name"), "owner/name"),
+        ("create_commit", ConnectionError("reset"), "Check the network"),
+    ],
+)
+def test_what_goes_wrong_in_pushing_is_told_and_nothing_is_half_there(
+    taught: ContinualClassifier, stand_in: type[StandIn], call: str, error: Exception, remedy: str
+) -> None:
+    stand_in.failing = {call: error}
+    with pytest.raises(HubError, match=f"anna/shop was not changed: .*{remedy}"):
+        taught.push_to_hub("anna/shop")
+    assert stand_in.calls[-1] == call and not {"classifier.smope", "README.md"} & set(stand_in.repos.get("anna/shop", {}))
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (refused(errors.RepositoryNotFoundError, 404), "Check the name 'anna/shop'"),
+        (refused(errors.RevisionNotFoundError, 404), "Check the revision 'v9'"),
+        (refused(errors.RemoteEntryNotFoundError, 404), "holds no classifier.smope"),
+        (errors.LocalEntryNotFoundError("offline"), "Check the network"),
+    ],
+)
+def test_what_goes_wrong_in_fetching_is_told(stand_in: type[StandIn], error: Exception, remedy: str) -> None:
+    stand_in.failing = {"download": error}
+    with pytest.raises(HubError, match=f"The classifier of anna/shop cannot be had: .*{remedy}"):
+        ContinualClassifier.from_hub("anna/shop", revision="v9")
+
+
+def test_nothing_is_asked_before_all_is_ready(make: Any, stand_in: type[StandIn], taught: ContinualClassifier, monkeypatch: Any) -> None:
+    with pytest.raises(HubError, match="knows no class yet"):
+        make().push_to_hub("anna/shop")
+    monkeypatch.setattr(hub, "model_card", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        taught.push_to_hub("anna/shop")
+    assert stand_in.calls == []
+    monkeypatch.setattr(hub.client_of, "is_installed", lambda: False)
+    for act in (lambda: taught.push_to_hub("anna/shop"), lambda: ContinualClassifier.from_hub("anna/shop")):
+        with pytest.raises(HubError, match=r"not installed.*smope\[hub\]"):
+            act()
