@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import bench, compare, cost, demo, learn, lists, predict, report, reproduce, results, run
+from smope.cli import bench, compare, cost, demo, learn, lists, predict, report, reproduce, results, run, serve
 from smope.cli.edge import Edge
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ _TEACH, _LOOK = "Teach", "See what there is"
 app.command("demo", rich_help_panel=_TEACH, epilog="Example: smope demo")(demo.demo)
 app.command("learn", rich_help_panel=_TEACH, epilog=learn.EXAMPLES)(learn.learn)
 app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.predict)
+app.command("serve", rich_help_panel=_TEACH, epilog=serve.EXAMPLES)(serve.serve)
 app.command("info", rich_help_panel=_LOOK, epilog="Example: smope info shop.smope")(learn.info)
 app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smope")(learn.undo)
 app.command("run", rich_help_panel=_TEACH, epilog=run.EXAMPLES)(run.run)
