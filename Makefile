@@ -17,10 +17,10 @@ PARALLEL ?= -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-timm bench results docs lint format lock clean
+.PHONY: help setup demo test test-browser test-timm bench results docs lint format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock, and install smope in it
 	@echo "setup: ready; try $(BIN)/smope --help"
@@ -32,6 +32,9 @@ demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, 
 test: $(READY) ## Run the tests; those of attention also without the fast path
 	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q $(PARALLEL) tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
 	$(BIN)/pytest $(PARALLEL)
+
+test-browser: $(READY) ## Try the page in a real browser (Debian's chromium; without one it says so)
+	$(BIN)/pytest -q -m browser tests/serve
 
 test-timm: $(TIMM)/.ready ## Compare our ViT with timm itself, in .venv-timm, made at the first call (5.5 GB)
 	$(TIMM)/bin/pytest -rP -m timm tests/backbones/test_timm.py

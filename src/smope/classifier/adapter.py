@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +23,8 @@ from torch import Tensor
 from smope.classifier.calibration import Calibration
 from smope.classifier.settings import Settings
 from smope.config import RunConfig, Section
-from smope.errors import SmopeError
-from smope.files import atomic_write
+from smope.errors import CheckpointError, SmopeError
+from smope.files import atomic_write, lock, sweep
 
 FORMAT = 1
 KIND = "smope adapter"
@@ -60,6 +62,7 @@ class Entry(Section):
     pictures: int = 0  #: learned
     held_back: int = 0
     digest: str = ""  #: hash over the hashes of the pictures
+    accuracies: dict[str, float] = Field(default_factory=dict)  #: percent of each class's held-back pictures that were recognised
 
 
 class Document(Section):
@@ -86,6 +89,15 @@ class Document(Section):
 def before(path: Path) -> Path:
     """Where the file before the last one lies."""
     return path.with_name(f"{path.name}.before")
+
+
+def alone(path: Path, waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+    """Hold an adapter against other learners: two of one file would each forget what the other taught.
+
+    If someone else holds it, `waiting` is called once, and then it is waited for; without `waiting` that is refused.
+    """
+    sweep(path.parent)
+    return lock(path.with_name(f".{path.name}.lock"), waiting=waiting or partial(_refuse, path))
 
 
 def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None:
@@ -143,6 +155,24 @@ def counts(document: Document, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return {name: int(stored[row]) for row, name in enumerate(document.names) if name is not None}
 
 
+def accuracies(history: Iterable[Entry]) -> dict[str, float]:
+    """How many of each class's held-back pictures were recognised when it was last judged, in percent, under its name of today.
+
+    A class that was merged into is another class since, and was not judged.
+    """
+    known: dict[str, float] = {}
+    for entry in history:
+        if entry.what == "learn":
+            known |= entry.accuracies
+            continue
+        moved = known.pop(entry.classes[0], None)
+        if entry.what == "rename" and moved is not None:
+            known[entry.classes[1]] = moved
+        elif entry.what == "merge":
+            known.pop(entry.classes[1], None)
+    return known
+
+
 def step_back(path: Path) -> Document:
     """Put the file before the last one in its place, and say what it holds. There is one such step."""
     earlier = before(path)
@@ -171,6 +201,10 @@ def _carried_over(path: Path, values: dict[str, Any], tensors: dict[str, Tensor]
         values = MIGRATIONS[seen](values, tensors) | {"format": seen + 1}
         seen += 1
     return values
+
+
+def _refuse(path: Path) -> None:
+    raise CheckpointError(f"Another process is teaching {path}.", "Wait for it to end.")
 
 
 def _is_whole(path: Path) -> bool:

@@ -20,10 +20,11 @@ import torch
 import smope
 from smope.classifier import adapter, teaching
 from smope.classifier.adapter import AdapterError, Entry
+from smope.classifier.choosing import Experts, experts
 from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.frozen import embody, embody_stored
 from smope.classifier.inputs import Picture, gather, is_one_picture
-from smope.classifier.knowledge import Body, Knowledge, from_document, to_document
+from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
 from smope.classifier.looking import Seen, look
 from smope.classifier.settings import AUTO, Settings, differences
 from smope.classifier.sharing import SharingVerbs
@@ -175,6 +176,11 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         return self._knowledge.history if self._knowledge else ()
 
     @property
+    def experts(self) -> Experts | None:
+        """How often each expert is chosen, by all pictures and by those of each class; None for methods without any."""
+        return experts(self._knowledge) if self._knowledge else None
+
+    @property
     def calibrated(self) -> bool:
         """Whether enough pictures were held back to fit probabilities to them."""
         if self._body is None or self._knowledge is None:
@@ -192,15 +198,23 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def save(self, path: str | Path) -> None:
         """Write everything learned to one file, atomically; what was there before is kept as `<name>.before`."""
         body, known = self._ready(), self._known()
-        tensors = {f"method.{name}": tensor for name, tensor in known.method.state_dict().items()}
-        adapter.write(Path(path), to_document(body, known, smope.__version__, self.false_alarm), tensors)
+        adapter.write(Path(path), to_document(body, known, smope.__version__, self.false_alarm), to_tensors(known))
         self._file = Path(path)
 
     @classmethod
     def load(
-        cls, path: str | Path, *, backbone_file: str | Path | None = None, device: str | None = None, progress: Progress = SILENT
+        cls,
+        path: str | Path,
+        *,
+        backbone_file: str | Path | None = None,
+        device: str | None = None,
+        progress: Progress = SILENT,
+        sharing: ContinualClassifier | None = None,
     ) -> ContinualClassifier:
-        """The classifier in a file, on the very backbone it was taught with; `backbone_file` holds its weights, if the cache does not."""
+        """The classifier in a file, on the very backbone it was taught with; `backbone_file` holds its weights, if the cache does not.
+
+        Weights that another classifier, `sharing`, has in memory are not loaded again.
+        """
         document, tensors = adapter.read(Path(path))
         config = document.config
         if device is not None:
@@ -216,8 +230,8 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             backbone_file=backbone_file,
             progress=progress,
         )
-        made._body = embody_stored(document, str(path), backbone_file, progress)
-        made._knowledge = from_document(made._body, document, _of_method(tensors), str(path))
+        made._body = embody_stored(document, str(path), backbone_file, progress, sharing._body if sharing is not None else None)
+        made._knowledge = from_document(made._body, document, tensors, str(path))
         made._file = Path(path)
         return made
 
@@ -250,7 +264,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         mine, body = self._knowledge.history, self._ready()
         if not mine or tuple(document.history) != mine[: len(document.history)] or len(document.history) >= len(mine):
             return None
-        return from_document(body, document, _of_method(tensors), str(adapter.before(self._file)))
+        return from_document(body, document, tensors, str(adapter.before(self._file)))
 
     def _looks(self, pictures: Iterable[Picture], make: Callable[[Seen], list[Any]]) -> Iterator[tuple[list[str], list[Any]]]:
         """Names and answers, batch by batch; what could not be read stands among them as Skipped."""
@@ -282,10 +296,6 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def _probabilities(self, seen: Seen) -> torch.Tensor:
         """Over the classes that can be predicted, in their order: B,C."""
         return (seen.logits_BC[:, self._live_rows()].double() / self._temperature()).softmax(1)
-
-
-def _of_method(tensors: dict[str, torch.Tensor]) -> dict[str, object]:
-    return {name.removeprefix("method."): tensor for name, tensor in tensors.items()}
 
 
 def _word(answer: Answer, none_of_these: str | None) -> str:

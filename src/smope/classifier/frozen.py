@@ -41,9 +41,17 @@ def embody(
     return _body(config, settings, vit, transform), notes
 
 
-def embody_stored(document: Document, place: str, file: str | Path | None, progress: Progress) -> Body:
-    """The frozen part that an adapter was taught with; other weights under the same name are refused."""
+def embody_stored(document: Document, place: str, file: str | Path | None, progress: Progress, lent: Body | None = None) -> Body:
+    """The frozen part that an adapter was taught with; other weights under the same name are refused.
+
+    Weights that are in memory already, in `lent`, are shared where they are the right ones.
+    """
     config = document.config
+    if lent is not None and (lent.fingerprint, lent.config.backbone.image_size) == (
+        document.backbone.fingerprint,
+        config.backbone.image_size,
+    ):
+        return _body(config, document.settings, lent.vit, Transform(**document.preprocessing.model_dump()), lent.fingerprint)
     vit = _load(config, file, progress)
     if vit.fingerprint != document.backbone.fingerprint:
         raise AdapterError(
@@ -54,9 +62,9 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
     return _body(config, document.settings, vit, Transform(**document.preprocessing.model_dump()))
 
 
-def _body(config: RunConfig, settings: Settings, vit: FrozenViT, transform: Transform) -> Body:
+def _body(config: RunConfig, settings: Settings, vit: FrozenViT, transform: Transform, fingerprint: str | None = None) -> Body:
     runtime = SingleProcess(config.device, config.threads, config.precision)
-    return Body(config, settings, vit.to(runtime.device), vit.fingerprint, transform, runtime)
+    return Body(config, settings, vit.to(runtime.device), fingerprint or vit.fingerprint, transform, runtime)
 
 
 def _choose(name: str, image_size: int, file: str | Path | None, progress: Progress) -> tuple[str, FrozenViT | None, tuple[str, ...]]:

@@ -3,7 +3,11 @@ replaced as a whole, so that an update that fails leaves the old one standing.""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
 
 from smope.backbones import FrozenViT
 from smope.classifier.adapter import AdapterError, BackboneMark, Document, Entry, Preprocessing
@@ -14,6 +18,8 @@ from smope.data import Transform
 from smope.engine.runtime import Runtime
 from smope.labels import LabelSpace
 from smope.methods import Method, build
+
+_METHOD, _CHOICES = "method.", "choices."  # how a tensor's name in an adapter begins
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Knowledge:
     labels: LabelSpace
     history: tuple[Entry, ...]
     calibration: Calibration
+    choices: Mapping[int, Tensor] = field(default_factory=dict)  #: head row -> how often each expert was chosen; see `choosing`
 
     @property
     def updates(self) -> int:
@@ -78,11 +85,20 @@ def to_document(body: Body, knowledge: Knowledge, version: str, false_alarm: flo
     )
 
 
-def from_document(body: Body, document: Document, tensors: dict[str, object], place: str) -> Knowledge:
+def to_tensors(knowledge: Knowledge) -> dict[str, Tensor]:
+    """Everything in an adapter that is a tensor."""
+    tensors = {f"{_METHOD}{name}": tensor for name, tensor in knowledge.method.state_dict().items()}
+    return tensors | {f"{_CHOICES}{row}": tensor for row, tensor in knowledge.choices.items()}
+
+
+def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor], place: str) -> Knowledge:
     """The knowledge in an adapter, put together with a body that fits it."""
     fresh = body.untaught()
+    choices = {
+        name: tensor for name, tensor in tensors.items() if name.startswith(_CHOICES) and tensor.dtype == torch.uint8 and tensor.dim() == 3
+    }
     try:
-        fresh.method.load_state_dict(tensors)
+        fresh.method.load_state_dict({name.removeprefix(_METHOD): tensor for name, tensor in tensors.items() if name not in choices})
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:160]
         raise AdapterError(
@@ -92,4 +108,5 @@ def from_document(body: Body, document: Document, tensors: dict[str, object], pl
     live = [name is not None for name in document.names]
     if fresh.method.head.live_C.tolist() != live:
         raise AdapterError(f"{place} names {len(live)} rows, which are not those of its head.", "The file was tampered with; learn anew.")
-    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration)
+    by_row = {row: choices[name] for row in range(len(live)) if (name := f"{_CHOICES}{row}") in choices}
+    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, by_row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from torch import Tensor
 from smope.chance import derive
 from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
+from smope.classifier.choosing import choices
 from smope.classifier.inputs import Gathered, check_name
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import look
@@ -58,7 +59,10 @@ def learn(
     taught = replace(taught, labels=LabelSpace(loop.state.names), history=(*known.history, entry))
     judged = _judge(body, taught, held)
     taught = replace(taught, calibration=judged.calibration)
-    return taught, _report(body, known, taught, found, judged)
+    report = _report(body, known, taught, found, judged)
+    judged_entry = entry.model_copy(update={"accuracies": report.accuracies})
+    chosen = {**known.choices, **choices(body, taught, train)}
+    return replace(taught, history=(*known.history, judged_entry), choices=chosen), report
 
 
 def hold_back(body: Body, images: ImageSet, number: int) -> tuple[ImageSet, ImageSet]:
@@ -89,7 +93,7 @@ def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
     less.labels.retire(name)
     less.method.retire([row])
     entry = Entry(what="remove", when=_now(), classes=[name])
-    return replace(less, history=(*known.history, entry), calibration=known.calibration.without([row]))
+    return replace(less, history=(*known.history, entry), calibration=known.calibration.without([row]), choices=_without(known, [row]))
 
 
 def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress = SILENT) -> Knowledge:
@@ -107,7 +111,12 @@ def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress
         Task(len(known.history), (into,), ImageSet(), None, ImageSet())
     )
     entry = Entry(what="merge", when=_now(), classes=[name, into])
-    return replace(pooled, history=(*known.history, entry), calibration=known.calibration.without([row, target]))
+    calibration, chosen = known.calibration.without([row, target]), _without(known, [row, target])
+    return replace(pooled, history=(*known.history, entry), calibration=calibration, choices=chosen)
+
+
+def _without(known: Knowledge, rows: Sequence[int]) -> dict[int, Tensor]:
+    return {row: chosen for row, chosen in known.choices.items() if row not in rows}
 
 
 def _loop(body: Body, knowledge: Knowledge, progress: Progress, stop: Callable[[], bool], index: int) -> Loop:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import bench, compare, cost, demo, export, learn, lists, predict, report, reproduce, results, run
+from smope.cli import bench, compare, cost, demo, export, learn, lists, predict, report, reproduce, results, run, serve
 from smope.cli.edge import Edge
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ _TEACH, _LOOK, _SHARE = "Teach", "See what there is", "Take it elsewhere"
 app.command("demo", rich_help_panel=_TEACH, epilog="Example: smope demo")(demo.demo)
 app.command("learn", rich_help_panel=_TEACH, epilog=learn.EXAMPLES)(learn.learn)
 app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.predict)
+app.command("serve", rich_help_panel=_TEACH, epilog=serve.EXAMPLES)(serve.serve)
 app.command("info", rich_help_panel=_LOOK, epilog="Example: smope info shop.smope")(learn.info)
 app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smope")(learn.undo)
 app.command("export", rich_help_panel=_SHARE, epilog=export.EXAMPLES)(export.export)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smope.cli.console import say, stdout, write_json
-from smope.cli.learn import Adapter, Weights, alone
+from smope.cli.learn import Adapter, Weights
 from smope.errors import ConfigError
 
 EXAMPLES = """\
@@ -70,7 +70,7 @@ def pull(
     """Fetch an adapter from the Hugging Face hub. A file that is there is kept beside it: `smope undo` brings it back."""
     from smope.classifier import adapter, hub
 
-    with alone(file):
+    with adapter.alone(file):
         document, tensors = adapter.read(hub.fetch(repository, revision=revision, token=None))
         adapter.write(file, document, tensors)
     say(stdout(), f"{file} knows {len(document.classes)} classes", "bold")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +9,7 @@ import typer
 
 from smope.cli.console import say, stdout, write_json
 from smope.cli.grid import plain_table
-from smope.errors import CheckpointError, ConfigError
-from smope.files import lock, sweep
+from smope.errors import ConfigError
 
 if TYPE_CHECKING:
     from smope.classifier import ContinualClassifier
@@ -48,6 +45,7 @@ def learn(
 
     Ctrl-C leaves the file as it was.
     """
+    from smope.classifier.adapter import alone
     from smope.cli.progress import reporter
 
     console = stdout()
@@ -66,7 +64,7 @@ def learn(
 
 def undo(file: Adapter) -> None:
     """Go back one update. There is one such step."""
-    from smope.classifier.adapter import step_back
+    from smope.classifier.adapter import alone, step_back
 
     if not file.parent.is_dir():
         raise ConfigError(f"There is no folder {file.parent}.", "Check the path.")
@@ -133,13 +131,3 @@ def _open(file: Path, chosen: dict[str, Any], weights: Path | None, new: bool, p
             option = "--set" if name == "overrides" else f"--{name.replace('_', '-')}"
             raise ConfigError(f"{file} was made{was} and keeps its settings.", f"Leave {option} out, or begin anew with --new.")
     return classifier
-
-
-def alone(file: Path) -> AbstractContextManager[None]:
-    """Two learners of one file would each forget what the other taught."""
-    sweep(file.parent)
-    return lock(file.with_name(f".{file.name}.lock"), waiting=partial(_refuse, file))
-
-
-def _refuse(file: Path) -> None:
-    raise CheckpointError(f"Another process is teaching {file}.", "Wait for it to end.")

@@ -1,0 +1,84 @@
+"""Which experts the pictures of each class choose: measured right after an update, while its pictures are at hand, for people to look at.
+
+Nothing is decided by it. Later updates move the experts, so what is kept of a class is how it was when it was last taught.
+
+Axes: L prompted blocks, H heads, P experts, B pictures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smope.classifier.knowledge import Body, Knowledge
+from smope.data import ImageSet
+from smope.methods import Batch, Chance, Update
+
+_MOST = 16  #: pictures of a class that are looked at
+_ALL = 255  #: shares are kept as bytes
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Shares of pictures that chose each expert, by block, head and expert."""
+
+    blocks: list[int]  #: of the ViT, those that are prompted
+    images: int  #: behind `usage`
+    usage: list[list[list[float]]]
+    classes: dict[str, list[list[list[float]]]]  #: of a class's own pictures
+
+
+def experts(known: Knowledge) -> Experts | None:
+    """What is known of them; None for a method without any."""
+    facts = known.method.facts()
+    if "usage" not in facts:
+        return None
+    seen = int(facts["images_seen"])
+    usage_LHP = torch.tensor(facts["usage"], dtype=torch.float64) / max(1, seen)
+    of_classes = {
+        name: _shares(known.choices[row].double() / _ALL)
+        for row, name in enumerate(known.labels.names)
+        if name is not None and row in known.choices
+    }
+    blocks = list(getattr(known.method.config, "blocks", range(len(usage_LHP))))
+    return Experts(blocks, seen, _shares(usage_LHP), of_classes)
+
+
+@torch.inference_mode()
+def choices(body: Body, known: Knowledge, images: ImageSet) -> dict[int, Tensor]:
+    """For the classes of `images`: head row -> L,H,P bytes. Empty for a method without experts."""
+    if "usage" not in known.method.facts():
+        return {}
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, label in enumerate(images.labels):
+        places[label].append(place)
+    rows = tuple(known.labels.rows(places))
+    update = Update(known.updates, rows, len(known.labels), Chance(body.config.seed, ("choices",)), tuple(known.labels.names))
+    chosen = {}
+    for row, members in zip(rows, places.values(), strict=True):
+        share_LHP = _chosen(body, known, update, row, images.subset(members[:_MOST]))
+        if share_LHP is not None:
+            chosen[row] = (share_LHP * _ALL).round().to(torch.uint8).cpu()
+    return chosen
+
+
+def _chosen(body: Body, known: Knowledge, update: Update, row: int, images: ImageSet) -> Tensor | None:
+    views = np.stack([body.transform.evaluate(images.array(place)) for place in range(len(images))])
+    pictures = body.transform.normalise(torch.from_numpy(views).to(body.runtime.device))
+    rows_B = torch.full((len(images),), row, device=body.runtime.device)
+    batch = Batch(rows_B, update.chance, images_B3HW=pictures)
+    for observation in known.method.observations(update, alone=False):
+        with body.runtime.autocast():
+            seen = observation.look(batch, body.vit)
+        if "chosen" in seen:
+            return seen["chosen"].double().mean(0)
+    return None
+
+
+def _shares(share_LHP: Tensor) -> list[list[list[float]]]:
+    shares: list[list[list[float]]] = (share_LHP * 1000).round().div(1000).tolist()
+    return shares

@@ -1,0 +1,117 @@
+"""The program, put together: gate, routes, and what goes on in the background."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio.to_thread
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.types import Scope
+
+import smope
+from smope.errors import SmopeError
+from smope.serve import changes, pictures, views
+from smope.serve.batching import Batcher
+from smope.serve.desk import AtDesk, Desk
+from smope.serve.gate import Gate, Rules
+from smope.serve.learner import Learner
+from smope.serve.limits import Budget, Limits
+from smope.serve.metrics import Metrics
+from smope.serve.model import Model
+
+_STATIC = Path(__file__).parent / "static"
+_LOOK_SECONDS = 2.0
+_METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
+_SEE = "The interface is described at /docs."
+_ABOUT = "An image classifier that is taught and asked over HTTP. Every change is a job that can be watched."
+
+
+def make_app(model: Model, rules: Rules, limits: Limits | None = None) -> Gate:
+    """The whole program, gate first."""
+    limits, metrics = limits or Limits(), Metrics()
+    learner = Learner(model, limits, metrics.job)
+    desk = Desk(model, rules, limits, metrics, learner, Batcher(model, limits), Budget(limits.in_memory))
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        learner.sweep()
+        tasks = [asyncio.create_task(_keep_fresh(model, learner)), asyncio.create_task(learner.work())]
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await anyio.to_thread.run_sync(desk.batcher.close)
+
+    app = FastAPI(title="smope", version=smope.__version__, description=_ABOUT, lifespan=life, docs_url=None, redoc_url=None)
+    app.state.desk = desk
+    _tell_errors(app)
+    _serve_page(app)
+    for part in (pictures, changes, views):
+        app.include_router(part.router)
+
+    def count(scope: Scope, status: int) -> None:
+        method, route = scope["method"], getattr(scope.get("route"), "path", "other")
+        metrics.request(method if method in _METHODS else "other", route, status)
+
+    return Gate(app, rules, limits, count)
+
+
+async def _keep_fresh(model: Model, learner: Learner) -> None:
+    """Load the model, and load it again when another program has taught it."""
+    while True:
+        if learner.running is None and model.is_stale():
+            await anyio.to_thread.run_sync(model.refresh)
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _serve_page(app: FastAPI) -> None:
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return FileResponse(_STATIC / "index.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return FileResponse(_STATIC / "docs.html")
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return FileResponse(_STATIC / "icon.svg", media_type="image/svg+xml")
+
+    @app.post("/session", status_code=204, tags=["page"])
+    async def session(response: Response, desk: AtDesk) -> None:
+        """Trade the token (`Authorization: Bearer`) for a cookie, so that the page's links and event streams carry it."""
+        if desk.rules.token is not None:
+            response.set_cookie(desk.rules.cookie, desk.rules.token, httponly=True, samesite="strict", path="/")
+
+
+def _tell_errors(app: FastAPI) -> None:
+    """Every refusal has one shape: what was wrong, and what to do."""
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        detail: object = error.detail  # a Refusal's is a document already
+        told = detail if isinstance(detail, dict) else {"error": f"{detail}.", "remedy": _SEE}
+        return JSONResponse(told, error.status_code, error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:])
+        return JSONResponse({"error": f"'{where[:80]}': {first['msg']}.", "remedy": _SEE}, 422)
+
+    @app.exception_handler(Exception)
+    async def bug(_: Request, error: Exception) -> Response:  # the server's log has its traceback
+        return JSONResponse({"error": "The server made a mistake.", "remedy": "It stands in the server's log."}, 500)
+
+    @app.exception_handler(SmopeError)
+    async def ours(_: Request, error: SmopeError) -> Response:
+        return JSONResponse({"error": error.problem, "remedy": error.remedy}, 422)

@@ -1,0 +1,114 @@
+"""Small predictions, laid together: while the ViT looks at one batch, the next one gathers.
+
+Files are read on the way in, on threads of their own, so that a large photograph holds up nobody but its sender.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from smope.errors import DataError
+from smope.serve.limits import Limits, busy
+from smope.serve.model import Model
+
+if TYPE_CHECKING:
+    from smope.classifier import Answer, ContinualClassifier
+
+_GATHER_SECONDS = 0.003
+_MOST = 32  #: pictures in a batch
+_READERS = 2
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a picture was taken for, and by the model of how many updates."""
+
+    answer: Answer
+    updates: int
+
+
+@dataclass
+class _Waiting:
+    pixels: Any
+    answer: Future[Looked]
+
+
+class Batcher:
+    """One thread that asks the classifier."""
+
+    def __init__(self, model: Model, limits: Limits) -> None:
+        self._model, self._limits = model, limits
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._readers = ThreadPoolExecutor(_READERS, "smope-read")
+        self._thread = threading.Thread(target=self._work, name="smope-predict", daemon=True)
+        self._under_way = 0
+        self._thread.start()
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._readers.shutdown(cancel_futures=True)
+        self._thread.join(timeout=10)
+
+    async def classify(self, pictures: list[tuple[str, bytes]]) -> list[Looked | DataError]:
+        """An answer for each picture, or why it cannot be read."""
+        size = self._model.ready().image_size
+        if self._under_way + len(pictures) > self._limits.waiting_pictures:
+            raise busy("Too many pictures are waiting for an answer.")
+        self._under_way += len(pictures)
+        try:
+            answers = asyncio.gather(*(self._classify(name, data, size) for name, data in pictures))
+            return list(await asyncio.wait_for(answers, self._limits.answer_seconds))
+        except asyncio.TimeoutError:
+            raise busy("The answer took too long.") from None
+        finally:
+            self._under_way -= len(pictures)
+
+    async def _classify(self, name: str, data: bytes, size: int) -> Looked | DataError:
+        from smope.classifier.inputs import open_picture
+
+        try:
+            pixels = await asyncio.get_running_loop().run_in_executor(self._readers, open_picture, data, name, size)
+        except DataError as error:
+            return error
+        waiting = _Waiting(pixels, Future())
+        self._queue.put(waiting)
+        return await asyncio.wrap_future(waiting.answer)
+
+    def _work(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch, more = self._gathered(first)
+            batch = [waiting for waiting in batch if waiting.answer.set_running_or_notify_cancel()]
+            try:
+                looked = _look(self._model.ready(), batch) if batch else []
+            except Exception as error:  # whatever it is, it is told to those who wait, and the thread goes on
+                for waiting in batch:
+                    waiting.answer.set_exception(error)
+            else:
+                for waiting, answer in zip(batch, looked, strict=True):
+                    waiting.answer.set_result(answer)
+            if not more:
+                return
+
+    def _gathered(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
+        """Those who come within a few milliseconds; and whether there is more to do afterwards."""
+        batch, until = [first], time.monotonic() + _GATHER_SECONDS
+        while len(batch) < _MOST:
+            try:
+                following = self._queue.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
+                break
+            if following is None:
+                return batch, False
+            batch.append(following)
+        return batch, True
+
+
+def _look(classifier: ContinualClassifier, batch: list[_Waiting]) -> list[Looked]:
+    answers = classifier.classify([waiting.pixels for waiting in batch])
+    return [Looked(answer, len(classifier.history)) for answer in answers]

@@ -1,0 +1,153 @@
+"""Routes that take pictures: `/predict`, `/learn`, and the jobs that learning is."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from smope.errors import DataError
+from smope.serve import answers
+from smope.serve.batching import Looked
+from smope.serve.desk import AtDesk, form, problems
+from smope.serve.limits import Refusal
+from smope.serve.teacher import MANIFEST
+from smope.serve.uploads import Form, Picture, in_memory, read_form
+
+router = APIRouter()
+
+_TOP = 3
+_ALIVE_SECONDS = 15.0
+_STREAM: dict[str, Any] = {"description": "Events, each a JobState.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+
+@router.post("/predict", tags=["ask"], openapi_extra=form("picture"), responses=problems(400, 408, 409, 413, 415, 422, 503))
+async def predict(request: Request, desk: AtDesk) -> answers.Predictions:
+    """What is on these pictures? None of them touches the disk. One that cannot be read is answered with the reason."""
+    desk.model.ready()
+    length = request.headers.get("content-length", "")
+    size = int(length) if length.isdigit() else desk.limits.predict_bytes
+    desk.budget.take(size)
+    try:
+        sent = await read_form(_kind(request), request.stream(), desk.limits.predict_pictures, desk.limits, in_memory)
+        if sent.classes:
+            raise Refusal(422, "A picture to predict has no class.", "Leave 'class' out, or send it to /learn.")
+        began = time.monotonic()
+        looked = await desk.batcher.classify([(picture.name, _bytes(picture)) for picture in sent.pictures])
+    finally:
+        desk.budget.give(size)
+    errors = [answer for answer in looked if isinstance(answer, DataError)]
+    good = [answer for answer in looked if isinstance(answer, Looked)]
+    desk.metrics.prediction(time.monotonic() - began, len(looked), len(errors))
+    if not good:
+        raise Refusal(422, errors[0].problem, errors[0].remedy)
+    told = [_told(picture.name, answer) for picture, answer in zip(sent.pictures, looked, strict=True)]
+    return answers.Predictions(predictions=told, changes=max(answer.updates for answer in good))
+
+
+@router.post(
+    "/learn",
+    status_code=202,
+    tags=["teach"],
+    openapi_extra=form("picture", "class"),
+    responses=problems(400, 408, 409, 413, 415, 422, 503, 507),
+)
+async def learn(request: Request, response: Response, desk: AtDesk) -> answers.JobState:
+    """Learn these pictures: a job, watched at /jobs/{id}/events. One `class` a picture, in the same order; or one for all."""
+    desk.model.check_there()
+    with _telling_disk():
+        folder = desk.learner.new_folder()
+    try:
+        with _telling_disk():
+            sent = await read_form(
+                _kind(request),
+                request.stream(),
+                desk.limits.learn_pictures,
+                desk.limits,
+                lambda number: open(folder / f"{number:06}", "xb"),  # noqa: SIM115 (the form's reader closes it)
+            )
+            await anyio.to_thread.run_sync(_write_manifest, folder, sent)
+        job = desk.learner.submit("learn", {}, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    response.headers["Location"] = f"/jobs/{job.id}"
+    return desk.state_of(job)
+
+
+@router.get("/jobs/{job}", tags=["teach"], responses=problems(404))
+async def job_state(job: str, desk: AtDesk) -> answers.JobState:
+    """How far a change is."""
+    return desk.state_of(desk.job(job))
+
+
+@router.delete("/jobs/{job}", tags=["teach"], responses=problems(404))
+async def cancel(job: str, desk: AtDesk) -> answers.JobState:
+    """Take a change back before it is done. The model stays as it is."""
+    found = desk.job(job)
+    await desk.learner.cancel(found)
+    return desk.state_of(found)
+
+
+@router.get("/jobs/{job}/events", tags=["teach"], response_class=StreamingResponse, responses={**problems(404), 200: _STREAM})
+async def events(job: str, desk: AtDesk) -> StreamingResponse:
+    """Server-sent events: the job's state whenever it changes, until its end."""
+    found = desk.job(job)
+
+    async def lines() -> AsyncIterator[str]:
+        async for changed in found.watch(_ALIVE_SECONDS):
+            yield f"data: {desk.state_of(found).model_dump_json()}\n\n" if changed else ": still here\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "")
+
+
+def _bytes(picture: Picture) -> bytes:
+    assert isinstance(picture.into, io.BytesIO)
+    return picture.into.getvalue()
+
+
+def _told(name: str, looked: Looked | DataError) -> answers.Prediction:
+    if isinstance(looked, DataError):
+        return answers.Prediction(name=name, error=looked.problem)
+    found = looked.answer
+    ranked = [(found.label, found.probability), *found.runners_up][:_TOP]
+    top = [answers.Guess(label=label, probability=probability) for label, probability in ranked]
+    return answers.Prediction(name=name, label=found.label, top=top, unknown=found.unknown, calibrated=found.calibrated)
+
+
+def _write_manifest(folder: Path, sent: Form) -> None:
+    """Which file shows what. On a thread: the rules for names come with torch, which may not be there yet."""
+    from smope.classifier.inputs import check_name
+
+    labels = sent.classes * len(sent.pictures) if len(sent.classes) == 1 else sent.classes
+    if len(labels) != len(sent.pictures):
+        problem = f"{len(sent.pictures)} pictures came with {len(labels)} classes."
+        raise Refusal(422, problem, "Send one 'class' a picture, or one for all.")
+    names = {label: check_name(label) for label in dict.fromkeys(labels)}
+    entries = [
+        {"file": f"{number:06}", "name": picture.name, "class": names[label]}
+        for number, (picture, label) in enumerate(zip(sent.pictures, labels, strict=True))
+    ]
+    (folder / MANIFEST).write_text(json.dumps(entries), encoding="utf-8")
+
+
+@contextmanager
+def _telling_disk() -> Iterator[None]:
+    """A full disk is told as what it is."""
+    try:
+        yield
+    except OSError as error:
+        raise Refusal(507, f"The pictures cannot be kept: {error.strerror or error}.", "Free some space on the server's disk.") from None

@@ -1,0 +1,90 @@
+// The page, put together: which part is shown, what state the server is in, and pictures pasted anywhere.
+
+import * as classify from "./classify.js";
+import * as model from "./model.js";
+import { enter, get } from "./server.js";
+import * as teach from "./teach.js";
+import { byId, count, notice, said } from "./tools.js";
+
+const PARTS = ["classify", "teach", "model"];
+const LOOK_EVERY = 3000;
+let seen = "";
+
+function part() {
+  const asked = location.hash.slice(1);
+  return PARTS.includes(asked) ? asked : "classify";
+}
+
+function turn(focus) {
+  if (!byId("token-form").hidden) return;
+  for (const name of PARTS) byId(`${name}-part`).hidden = name !== part();
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${part()}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
+  if (focus) { byId("main").focus({ preventScroll: true }); scrollTo(0, 0); }
+}
+
+function state(about, classes) {
+  const words = { loading: "Loading the model…", failed: "The model cannot be loaded", empty: "Knows nothing yet" };
+  return about.job ? (about.job.kind === "learn" ? "Learning…" : "At work…") : words[about.model] || count(classes, "class", "classes");
+}
+
+let last = null;
+async function look() {
+  try {
+    const about = await get("/about");
+    const mark = JSON.stringify([about.model, about.can_undo, about.job?.id, about.error]);
+    byId("file").textContent = about.file;
+    document.title = `${about.file} · smope`;
+    classify.setLimit(about.limits.picture_bytes);
+    teach.setLimits(about.limits);
+    if (mark !== seen || last === null) {
+      seen = mark;
+      last = await model.refresh(about);
+      byId("classify-empty").hidden = about.model !== "empty";
+      if (about.model === "failed") notice(said({ message: about.error.error, remedy: about.error.remedy }));
+    }
+    byId("state").textContent = state(about, last.length);
+    if (about.job) teach.watchOthers(about.job.id);
+    return true;
+  } catch (error) {
+    if (error.status === 401) return false;
+    byId("state").textContent = said(error);
+    return true;
+  }
+}
+
+const changed = () => { last = null; look(); };
+
+async function letIn() {
+  const form = byId("token-form");
+  const [, token] = /^#token=(.+)$/.exec(location.hash) || [];
+  if (token) {
+    history.replaceState(null, "", "#classify");
+    await enter(decodeURIComponent(token)).catch(() => {});
+  }
+  while (!(await look())) {
+    byId("state").textContent = "Locked";
+    form.hidden = false;
+    await new Promise((done) => { form.onsubmit = (event) => { event.preventDefault(); done(); }; });
+    await enter(byId("token").value.trim()).then(() => notice(""), (error) => notice(said(error)));
+  }
+  form.hidden = true;
+}
+
+model.begin(changed, teach.watch);
+teach.begin(changed);
+const take = classify.begin(teach.keep);
+addEventListener("hashchange", () => turn(true));
+addEventListener("paste", (event) => {
+  const files = [...event.clipboardData.files];
+  if (!files.length) return;
+  event.preventDefault();
+  if (part() === "teach") teach.paste(files);
+  else { location.hash = "#classify"; take(files); }
+});
+for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault()); // a near miss must not leave the page
+if (!location.hash.startsWith("#token=")) turn(false);
+await letIn();
+turn(false);
+setInterval(look, LOOK_EVERY);

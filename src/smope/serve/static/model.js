@@ -1,0 +1,105 @@
+// What the model knows, how it came to know it, and which experts it asks.
+
+import { get, post } from "./server.js";
+import { ask, byId, count, drawn, make, notice, percent, said } from "./tools.js";
+
+let changed = () => {}, watch = () => {}, experts = null;
+
+async function change(path, body) {
+  notice("");
+  try {
+    const job = await post(path, body);
+    if (!["done", "failed", "cancelled"].includes(job.state)) await watch(job.id);
+  } catch (error) {
+    notice(said(error));
+  }
+  changed();
+}
+
+async function rename(name) {
+  const to = await ask({ title: `Rename “${name}”`, label: "New name", value: name, yes: "Rename" });
+  if (to && to !== name) change("/classes/rename", { name, to });
+}
+
+async function merge(name) {
+  const into = await ask({ title: `Merge “${name}”`, text: "Its pictures will count as another class's.", label: "Into the class", known: true, yes: "Merge" });
+  if (into) change("/classes/merge", { name, into });
+}
+
+async function remove(name) {
+  const text = "It will never be the answer again. One step can be undone.";
+  if (await ask({ title: `Remove “${name}”?`, text, yes: "Remove" })) change("/classes/remove", { name });
+}
+
+function row({ name, pictures, accuracy }) {
+  const act = (label, does) => make("button", { class: "small", "aria-label": `${label} ${name}`, onclick: () => does(name) }, label);
+  return make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "number" }, String(pictures)),
+    make("td", { class: "number" }, accuracy == null ? "not checked" : percent(accuracy / 100)),
+    make("td", { class: "acts" }, act("Rename", rename), act("Merge", merge), act("Remove", remove)));
+}
+
+function told({ what, when, classes, pictures, new: fresh }) {
+  const known = classes.filter((name) => !fresh.includes(name));
+  const words = {
+    learn: () => [fresh.length ? `Learned ${fresh.join(", ")}` : "", known.length ? `${fresh.length ? "and more" : "More"} pictures of ${known.join(", ")}` : ""].filter(Boolean).join(" ") + ` (${count(pictures, "picture")})`,
+    rename: () => `Renamed ${classes[0]} to ${classes[1]}`,
+    remove: () => `Removed ${classes[0]}`,
+    merge: () => `Merged ${classes[0]} into ${classes[1]}`,
+  };
+  return make("li", {}, `${words[what]()} `, make("time", { datetime: when }, new Date(when).toLocaleString()));
+}
+
+const CELL = 10;
+
+function grid(block, shares) {
+  const heads = shares.length, width = shares[0].length;
+  const used = shares.flat().filter((share) => share > 0).length;
+  const picture = drawn("svg", { viewBox: `0 0 ${width * CELL} ${heads * CELL}`, role: "img", "aria-label": `Block ${block}: ${used} of ${heads * width} experts are chosen` });
+  shares.forEach((line, head) => line.forEach((share, expert) => {
+    if (share <= 0) return;
+    const square = drawn("rect", { x: expert * CELL + 0.5, y: head * CELL + 0.5, width: CELL - 1, height: CELL - 1, "fill-opacity": Math.max(0.08, share) });
+    square.append(drawn("title", {}, `head ${head + 1}, expert ${expert + 1}: chosen by ${percent(share)}`));
+    picture.append(square);
+  }));
+  picture.style.maxWidth = `${2.5 * width * CELL}px`; // a few experts are not blown up
+  return make("figure", {}, picture, make("figcaption", {}, `Block ${block}: ${used} of ${heads * width} experts chosen`));
+}
+
+function drawExperts() {
+  const of = byId("experts-of").value;
+  const shares = of === "" ? experts.usage : experts.classes[of];
+  byId("experts").replaceChildren(...shares.map((one, index) => grid(experts.blocks[index] + 1, one)));
+}
+
+async function showExperts() {
+  experts = await get("/experts");
+  byId("experts-part").hidden = experts.usage.length === 0 || experts.images === 0;
+  if (byId("experts-part").hidden) return;
+  const choice = byId("experts-of"), before = choice.value;
+  const option = (value, words) => make("option", { value }, words);
+  choice.replaceChildren(option("", `all classes (${count(experts.images, "picture")})`), ...Object.keys(experts.classes).map((name) => option(name, `${name}, when last taught`)));
+  choice.value = before in experts.classes ? before : "";
+  drawExperts();
+}
+
+/** Draw everything anew. */
+export async function refresh(about) {
+  const [classes, history] = await Promise.all([get("/classes"), get("/history")]);
+  byId("known").replaceChildren(...classes.map(({ name }) => make("option", { value: name })));
+  byId("classes").replaceChildren(...(classes.length ? classes.map(row) : [make("tr", {}, make("td", { colspan: 4 }, "Nothing yet."))]));
+  byId("history").replaceChildren(...history.map(told).reverse());
+  byId("history").reversed = true;
+  byId("facts").textContent = about.method ? `${about.method} on ${about.backbone}, which sees ${about.image_size} × ${about.image_size} pixels` : "";
+  byId("undo-last").disabled = !about.can_undo;
+  byId("save-model").hidden = !history.length;
+  byId("save-onnx").hidden = !about.can_export;
+  await showExperts();
+  return classes;
+}
+
+export function begin(then, watchJob) {
+  changed = then;
+  watch = watchJob;
+  byId("undo-last").addEventListener("click", () => change("/undo"));
+  byId("experts-of").addEventListener("change", drawExperts);
+}

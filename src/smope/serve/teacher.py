@@ -1,0 +1,129 @@
+"""The process that learns: `python -m smope.serve.teacher`. An order comes in as one line of JSON, progress goes out as lines of JSON.
+
+Its stdin stays open as long as the server lives: a line there asks it to stop, the end of it says that the server is gone, and then
+this process ends at once, wherever it is. The adapter is replaced by rename, so it is the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from smope.errors import DataError, SmopeError
+from smope.serve.wire import Wire
+
+if TYPE_CHECKING:
+    from smope.classifier import ContinualClassifier, UpdateReport
+
+MANIFEST = "pictures.json"
+_WAITING = "Another program is teaching this model. Waiting for it to end."
+
+
+def main() -> None:
+    """Carry out the order on stdin."""
+    wire = Wire(_own_stdout())
+    order = json.loads(sys.stdin.readline())
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    try:
+        wire.write("done", carry_out(order, wire, stop.is_set))
+    except SmopeError as error:
+        wire.write("error", {"error": error.problem, "remedy": error.remedy})
+    except OSError as error:
+        wire.write("error", {"error": f"{error.filename or 'A file'}: {error.strerror or error}.", "remedy": "The model is as it was."})
+
+
+def carry_out(order: dict[str, Any], wire: Wire, stop: Callable[[], bool]) -> dict[str, Any]:
+    """Change the adapter (or export it) as ordered, and say what that did."""
+    from smope.classifier.adapter import alone
+
+    file = Path(order["file"])
+    with alone(file, waiting=lambda: wire.say(_WAITING)):
+        wire.write("progress", {"stage": "Getting ready", "share": 0.0, "left": None})
+        classifier = _opened(file, order, wire)
+        if hasattr(os, "nice"):
+            os.nice(order["nicer"])  # only now: getting ready is short, and on a busy machine it would otherwise never end
+        if order["kind"] == "merge":
+            classifier.merge(order["name"], order["into"])
+            classifier.save(file)
+            return {}
+        if order["kind"] == "export":
+            export: Callable[[str], object] | None = getattr(classifier, "export", None)
+            if export is None:
+                raise DataError("This program cannot export.", "Update smope.")
+            export(order["to"])
+            return {}
+        return _learn(classifier, file, Path(order["folder"]), stop)
+
+
+def _learn(classifier: ContinualClassifier, file: Path, folder: Path, stop: Callable[[], bool]) -> dict[str, Any]:
+    pictures = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    names = {str(folder / entry["file"]): entry["name"] for entry in pictures}
+    try:
+        report = classifier.learn([(folder / entry["file"], entry["class"]) for entry in pictures], stop=stop)
+    except DataError as error:
+        raise DataError(_called(error.problem, names), error.remedy) from None
+    if not file.exists():  # the first update can be undone too: what was before it is a model that knows nothing
+        untaught = copy.copy(classifier)
+        untaught.undo()
+        untaught.save(file)
+    classifier.save(file)
+    return plain(report, names)
+
+
+def plain(report: UpdateReport, names: dict[str, str]) -> dict[str, Any]:
+    """A report as JSON; pictures are called as their sender called them."""
+    return {
+        "number": report.number,
+        "new": report.new,
+        "known": report.known,
+        "learned": report.learned,
+        "held_back": report.held_back,
+        "skipped": [{"name": _called(entry.id, names), "reason": _called(entry.reason, names)} for entry in report.skipped],
+        "accuracy": report.accuracy,
+        "accuracies": report.accuracies,
+        "unjudged": report.unjudged,
+        "estimate": None if report.estimate is None else asdict(report.estimate),
+        "calibrated": report.calibrated,
+        "experts": report.experts,
+        "notes": report.notes,
+        "seconds": round(report.seconds, 2),
+    }
+
+
+def _called(text: str, names: dict[str, str]) -> str:
+    return re.sub("|".join(map(re.escape, names)), lambda found: names[found.group()], text) if names else text
+
+
+def _opened(file: Path, order: dict[str, Any], wire: Wire) -> ContinualClassifier:
+    from smope import ContinualClassifier
+
+    weights = order["backbone_file"]
+    if file.exists():
+        return ContinualClassifier.load(file, backbone_file=weights, progress=wire)
+    return ContinualClassifier(**order["new"], backbone_file=weights, progress=wire)
+
+
+def _listen(stop: threading.Event) -> None:
+    while sys.stdin.readline():
+        stop.set()
+    os._exit(1)
+
+
+def _own_stdout() -> TextIO:
+    """The lines are ours alone: what a library prints goes to stderr."""
+    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Routes that only look: classes, history, experts, files, and whether all is well."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse, PlainTextResponse
+from starlette.background import BackgroundTask
+
+import smope
+from smope.serve import answers
+from smope.serve.desk import AtDesk, problems
+from smope.serve.limits import Refusal
+
+router = APIRouter()
+
+_FILE: dict[str, Any] = {"tags": ["look"], "response_class": FileResponse, "responses": problems(404, 409, 503)}
+
+
+@router.get("/classes", tags=["look"])
+async def classes(desk: AtDesk) -> list[answers.ClassInfo]:
+    """What can be predicted, and how well each class was recognised when it was last taught."""
+    if (known := desk.model.classifier) is None:
+        return []
+    from smope.classifier.adapter import accuracies
+
+    right = accuracies(known.history)
+    return [answers.ClassInfo(name=name, pictures=count, accuracy=right.get(name)) for name, count in known.counts.items()]
+
+
+@router.get("/history", tags=["look"])
+async def history(desk: AtDesk) -> list[answers.Change]:
+    """What was done to the model, in order."""
+    entries = desk.model.classifier.history if desk.model.classifier is not None else ()
+    return [answers.Change(**entry.model_dump(include={"what", "when", "classes", "new", "pictures"})) for entry in entries]
+
+
+@router.get("/experts", tags=["look"])
+async def experts(desk: AtDesk) -> answers.Experts:
+    """How often each expert is chosen: by all pictures learned, and by those of each class. Empty for methods without experts."""
+    found = desk.model.classifier.experts if desk.model.classifier is not None else None
+    return answers.Experts(**asdict(found)) if found is not None else answers.Experts()
+
+
+@router.get("/about", tags=["look"])
+async def about(desk: AtDesk) -> answers.About:
+    """The model, what can be done with it, and how much may be sent."""
+    model, known, running = desk.model, desk.model.classifier, desk.learner.running
+    facts: dict[str, Any] = {"file": model.file.name, "version": smope.__version__, "model": model.state, "can_undo": model.can_undo}
+    if known is not None:
+        facts |= {"method": known.method, "backbone": known.backbone, "image_size": known.image_size}
+        facts["can_export"] = bool(known.classes) and hasattr(known, "export")
+    if model.error is not None:
+        facts["error"] = {"error": model.error.problem, "remedy": model.error.remedy}
+    if running is not None:
+        facts["job"] = desk.state_of(running)
+    facts["limits"] = {name: getattr(desk.limits, name) for name in ("picture_bytes", "learn_pictures", "learn_bytes")}
+    return answers.About.model_validate(facts)
+
+
+@router.get("/model", **_FILE)
+async def adapter(desk: AtDesk) -> FileResponse:
+    """The adapter: everything that was learned, in one file."""
+    if not desk.model.file.is_file():
+        raise Refusal(404, "Nothing was learned yet.", "Teach it first.")
+    return FileResponse(desk.model.file, media_type="application/octet-stream", filename=desk.model.file.name)
+
+
+@router.get("/model.onnx", **_FILE)
+async def onnx(desk: AtDesk) -> FileResponse:
+    """The classifier as an ONNX file, made when it is asked for, in its turn."""
+    if not hasattr(desk.model.ready(), "export"):
+        raise Refusal(404, "This program cannot export.", "Update smope.")
+    folder = desk.learner.new_folder()
+    target = folder / f"{desk.model.file.stem}.onnx"
+    job = desk.learner.submit("export", {"to": str(target)})
+    gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
+    await job.ended(desk.limits.learn_upload_seconds)
+    if job.state != "done" or not target.is_file():
+        await gone()
+        problem = job.error or {"error": "The export did not come to its end.", "remedy": "Try again."}
+        raise Refusal(409, problem["error"], problem["remedy"])
+    return FileResponse(target, media_type="application/octet-stream", filename=target.name, background=gone)
+
+
+@router.get("/health", tags=["watch"])
+async def health(desk: AtDesk) -> answers.Health:
+    """Whether the server is well. Asks for no token."""
+    state, known = desk.model.state, desk.model.classifier
+    facts = {
+        "status": "ok" if state in ("ready", "empty") else state,
+        "model": state,
+        "classes": len(known.classes) if known is not None else 0,
+        "learning": desk.learner.running is not None,
+        "waiting": desk.learner.waiting,
+    }
+    return answers.Health.model_validate(facts)
+
+
+@router.get("/metrics", tags=["watch"], response_class=PlainTextResponse)
+async def metrics(desk: AtDesk) -> PlainTextResponse:
+    """Counts, as Prometheus reads them."""
+    known = desk.model.classifier
+    now = {
+        "model_loaded": ("Whether a model is loaded.", float(known is not None)),
+        "classes": ("Classes that can be predicted.", float(len(known.classes)) if known is not None else 0.0),
+        "learning": ("Whether a change is under way.", float(desk.learner.running is not None)),
+        "changes_waiting": ("Changes that wait their turn.", float(desk.learner.waiting)),
+    }
+    return PlainTextResponse(desk.metrics.text(now), media_type="text/plain; version=0.0.4")

@@ -1,0 +1,226 @@
+"""Teaching over HTTP, in the teacher's own process: progress, turns, undo, and pictures that do not stay."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from smope.classifier import ContinualClassifier
+from smope.classifier.adapter import read
+from smope.files import lock
+from smope.serve.limits import Limits
+
+from .conftest import NEW, Serve, finished, lesson, pictures, png, wait_for
+
+
+def teaching(file: Path) -> list[Path]:
+    """What lies in the model's folder to be learned."""
+    root = file.with_name(f"{file.name}.teaching")
+    return sorted(root.rglob("*")) if root.exists() else []
+
+
+def names(client: TestClient) -> list[str]:
+    return [entry["name"] for entry in client.get("/classes").json()]
+
+
+def test_a_first_update_is_learned_watched_used_and_undone(serve: Serve, tmp_path: Path) -> None:
+    file = tmp_path / "new.smope"
+    with serve(file) as client:
+        sent = lesson("red", "blue")
+        sent["files"] += pictures(("broken.jpg", b"no picture"))
+        sent["data"]["class"].append("blue")
+        answer = client.post("/learn", **sent)
+        assert answer.status_code == 202
+        job = answer.json()["id"]
+        assert answer.headers["location"] == f"/jobs/{job}"
+        events = [json.loads(line[6:]) for line in client.get(f"/jobs/{job}/events").text.splitlines() if line.startswith("data: ")]
+        assert events[-1]["state"] == "done"
+        shares = [event["share"] for event in events]
+        assert shares == sorted(shares) and len({event["stage"] for event in events}) > 2
+        assert any(event["left"] is not None for event in events)
+        report = events[-1]["report"]
+        assert report["new"] == ["red", "blue"] and report["learned"] + report["held_back"] == 12
+        (skipped,) = report["skipped"]
+        assert skipped["name"] == "broken.jpg" and "broken.jpg" in skipped["reason"] and str(tmp_path) not in skipped["reason"]
+        assert teaching(file) == []
+        assert client.post("/predict", files=pictures(png("red", 77))).status_code == 200
+        assert [(entry["name"], entry["pictures"]) for entry in client.get("/classes").json()] == [("red", 5), ("blue", 5)]
+        assert all(entry["accuracy"] is not None for entry in client.get("/classes").json())
+        assert client.get("/experts").json()["classes"].keys() == {"red", "blue"}
+
+        assert client.post("/undo").json()["state"] == "done"
+        assert names(client) == [] and client.get("/health").json()["model"] == "empty"
+        assert client.post("/undo").status_code == 409
+        assert client.post("/predict", files=pictures(png("red", 77))).status_code == 409
+
+
+def test_predictions_go_on_while_it_learns_and_the_next_waits_its_turn(serve: Serve, shop: Path) -> None:
+    with serve(shop, Limits(waiting_jobs=2, niceness=0)) as client:
+        first = client.post("/learn", **lesson("white")).json()["id"]
+        second = client.post("/learn", **lesson("white", first=600)).json()
+        assert second["state"] == "waiting" and second["place"] >= 1
+        last = client.post("/learn", **lesson("red", first=650))
+        assert client.post("/learn", **lesson("red", first=650)).status_code == 503, "no more than two wait"
+        assert client.delete(f"/jobs/{last.json()['id']}").json()["state"] == "cancelled"
+        answered = 0
+        while client.get(f"/jobs/{first}").json()["state"] in ("waiting", "running"):
+            told = client.post("/predict", files=pictures(png("blue", 3))).json()
+            assert told["predictions"][0]["label"] == "blue"
+            answered += 1
+        assert answered > 3
+        assert finished(client, first)["report"]["new"] == ["white"]
+        done = finished(client, second["id"])
+        assert done["report"]["known"] == ["white"], "it was taught after, and on top of, the first"
+        assert names(client) == ["red", "blue", "green", "white"]
+        assert teaching(shop) == []
+
+
+def test_an_update_can_be_stopped_and_changes_nothing(serve: Serve, shop: Path) -> None:
+    before = shop.read_bytes()
+    with serve(shop) as client:
+        job = client.post("/learn", **lesson("white", "red", count=20)).json()["id"]
+        wait_for(lambda: client.get(f"/jobs/{job}").json()["state"] == "running")
+        client.delete(f"/jobs/{job}")
+        assert finished(client, job)["state"] == "cancelled"
+        assert shop.read_bytes() == before
+        assert names(client) == ["red", "blue", "green"]
+        assert teaching(shop) == []
+
+
+def test_classes_are_renamed_removed_and_merged(client: TestClient, shop: Path) -> None:
+    assert client.post("/classes/rename", json={"name": "blue", "to": "  ../../etc/passwd "}).json()["state"] == "done"
+    assert names(client) == ["red", "../../etc/passwd", "green"]
+    assert sorted(path.name for path in shop.parent.glob("[!.]*")) == ["shop.smope", "shop.smope.before"]
+    taken = client.post("/classes/rename", json={"name": "red", "to": "green"})
+    assert taken.status_code == 409 and "taken" in taken.json()["error"]
+    assert client.post("/classes/rename", json={"name": "red", "to": "a\nb"}).status_code == 409
+    assert client.post("/classes/rename", json={"name": "red", "to": "x" * 300}).status_code == 422
+    assert client.post("/undo").json()["state"] == "done"
+    assert names(client) == ["red", "blue", "green"]
+    assert client.post("/classes/remove", json={"name": "green"}).json()["state"] == "done"
+    assert client.post("/classes/remove", json={"name": "green"}).status_code == 409
+    merged = client.post("/classes/merge", json={"name": "blue", "into": "red"})
+    assert finished(client, merged.json()["id"])["state"] == "done"
+    assert names(client) == ["red"]
+    assert [entry["what"] for entry in client.get("/history").json()] == ["learn", "learn", "remove", "merge"]
+    assert client.get("/model").content == shop.read_bytes()
+    assert ContinualClassifier.load(shop).classes == ["red"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"class": ["red", "blue"]}, {}, {"class": [""]}, {"class": ["a\nb"]}, {"class": ["x" * 300]}, {"class": ["\x00"]}],
+    ids=["two for three", "none", "empty", "two lines", "long", "control"],
+)
+def test_names_that_cannot_be_are_refused_and_no_picture_stays(client: TestClient, shop: Path, data: dict[str, list[str]]) -> None:
+    answer = client.post("/learn", data=data, files=pictures(*[png("red", n) for n in range(3)]))
+    assert answer.status_code == 422 and answer.json()["error"]
+    assert teaching(shop) == []
+
+
+def test_limits_hold_for_lessons_too(serve: Serve, shop: Path) -> None:
+    with serve(shop, Limits(niceness=0, learn_pictures=2, picture_bytes=4000, learn_bytes=9000)) as client:
+        for files in (pictures(*[png("red", n) for n in range(3)]), pictures(b"x" * 5000), pictures(b"x" * 20_000)):
+            assert client.post("/learn", data={"class": ["red"]}, files=files).status_code == 413
+            assert teaching(shop) == []
+
+
+def test_a_lesson_without_one_picture_fails_in_words(client: TestClient, shop: Path) -> None:
+    before = shop.read_bytes()
+    job = client.post("/learn", data={"class": ["cup"]}, files=pictures(("a.txt", b"x"), ("b.txt", b"y"))).json()["id"]
+    state = finished(client, job)
+    assert state["state"] == "failed" and "a.txt" in state["error"]["error"] and str(shop.parent) not in state["error"]["error"]
+    assert shop.read_bytes() == before and teaching(shop) == []
+
+
+def test_a_file_taught_by_another_program_is_taken_up(client: TestClient, shop: Path) -> None:
+    other = ContinualClassifier.load(shop)
+    other.rename("red", "crimson")
+    with lock(shop.with_name(f".{shop.name}.lock")):
+        refused = client.post("/classes/rename", json={"name": "red", "to": "scarlet"})
+        assert refused.status_code == 409 and "Another process" in refused.json()["error"]
+        other.save(shop)
+    wait_for(lambda: names(client) == ["crimson", "blue", "green"])
+    assert client.post("/predict", files=pictures(png("blue", 1))).status_code == 200
+
+
+def test_a_file_that_is_gone_is_not_begun_anew(client: TestClient, shop: Path) -> None:
+    shop.unlink()
+    assert client.post("/learn", **lesson("white", count=1)).status_code == 409
+    assert client.post("/predict", files=pictures(png("blue", 1))).status_code == 200, "the last good one serves"
+    assert not shop.exists()
+
+
+def started(file: Path) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen([sys.executable, "-m", "smope", "serve", str(file), "--port=0"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    found = re.search(r"http://[\w.:]+", process.stdout.readline())
+    assert found is not None
+    return process, found.group()
+
+
+def test_killed_in_the_middle_of_learning_the_last_good_model_serves_and_no_picture_stays(shop: Path) -> None:
+    before = shop.read_bytes()
+    process, address = started(shop)
+    with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+        job = client.post("/learn", **lesson("white", count=30)).json()["id"]
+        wait_for(lambda: client.get(f"/jobs/{job}").json()["stage"] not in ("", "Getting ready"))
+        assert teaching(shop)
+        process.kill()
+    process.communicate()
+    free = shop.with_name(f".{shop.name}.lock")
+    wait_for(lambda: _is_free(free), 30)  # the teacher has noticed, and is gone
+    document, _ = read(shop)
+    assert shop.read_bytes() == before or "white" in document.classes
+    process, address = started(shop)
+    try:
+        with httpx.Client(base_url=address, timeout=60, trust_env=False) as client:
+            wait_for(lambda: client.get("/health").json()["status"] == "ok")
+            answer = client.post("/predict", files=pictures(png("blue", 3)))
+            assert answer.json()["predictions"][0]["label"] == "blue"
+            assert teaching(shop) == []
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert process.returncode in (0, 130)
+    assert [path.name for path in shop.parent.iterdir() if path.suffix == ".tmp"] == []
+
+
+def _is_free(path: Path) -> bool:
+    def refuse() -> None:
+        raise BlockingIOError
+
+    try:
+        with lock(path, waiting=refuse):
+            return True
+    except BlockingIOError:
+        return False
+
+
+def test_the_first_update_s_settings_are_those_given(tmp_path: Path) -> None:
+    """The teacher makes a new model from what the server was started with."""
+    import io
+
+    from smope.serve.teacher import MANIFEST, carry_out
+    from smope.serve.wire import Wire
+
+    folder = tmp_path / "job"
+    folder.mkdir()
+    entries = []
+    for number, colour in enumerate(["red", "blue"] * 4):
+        (folder / f"{number:06}").write_bytes(png(colour, number))
+        entries.append({"file": f"{number:06}", "name": f"{number}.png", "class": colour})
+    (folder / MANIFEST).write_text(json.dumps(entries))
+    order = {"kind": "learn", "file": str(tmp_path / "new.smope"), "backbone_file": None, "new": NEW, "folder": str(folder), "nicer": 0}
+    done = carry_out(order, Wire(io.StringIO()), lambda: False)
+    assert done["learned"] + done["held_back"] == 8
+    assert read(tmp_path / "new.smope")[0].preprocessing.size == 16
+    assert read(tmp_path / "new.smope.before")[0].classes == []
