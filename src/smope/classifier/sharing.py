@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import smope
-from smope.classifier.knowledge import Body, Knowledge, to_document
+from smope.classifier.knowledge import Body, Knowledge, to_document, to_tensors
 from smope.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ class SharingVerbs:
         _ready: Callable[[], Body]
         _known: Callable[[], Knowledge]
         _temperature: Callable[[], float]
+
+    @property
+    def can_export(self) -> bool:
+        """Whether there is something to export, and what an export needs is installed."""
+        from smope.classifier.graph import ExportError, check_installed
+
+        try:
+            check_installed()
+        except ExportError:
+            return False
+        return bool(self._known().labels.live)
 
     def export(self, path: str | Path, *, int8: bool = False, check: Any = None) -> ExportReport:
         """Write one ONNX file that needs neither torch nor smope, and say how well it answers. It is checked before it is left there.
@@ -51,9 +62,8 @@ class SharingVerbs:
         from smope.classifier.hub import push
 
         body, known = self._ready(), self._known()
-        tensors = {f"method.{name}": tensor for name, tensor in known.method.state_dict().items()}
         document = to_document(body, known, smope.__version__, self.false_alarm)
-        return push(document, tensors, repo_id, private=private, message=message, token=token, card=card)
+        return push(document, to_tensors(known), repo_id, private=private, message=message, token=token, card=card)
 
     @classmethod
     def from_hub(

@@ -56,10 +56,7 @@ def carry_out(order: dict[str, Any], wire: Wire, stop: Callable[[], bool]) -> di
             classifier.save(file)
             return {}
         if order["kind"] == "export":
-            export: Callable[[str], object] | None = getattr(classifier, "export", None)
-            if export is None:
-                raise DataError("This program cannot export.", "Update smope.")
-            export(order["to"])
+            classifier.export(order["to"])
             return {}
         return _learn(classifier, file, Path(order["folder"]), stop)
 

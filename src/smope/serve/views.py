@@ -52,7 +52,7 @@ async def about(desk: AtDesk) -> answers.About:
     facts: dict[str, Any] = {"file": model.file.name, "version": smope.__version__, "model": model.state, "can_undo": model.can_undo}
     if known is not None:
         facts |= {"method": known.method, "backbone": known.backbone, "image_size": known.image_size}
-        facts["can_export"] = bool(known.classes) and hasattr(known, "export")
+        facts["can_export"] = known.can_export
     if model.error is not None:
         facts["error"] = {"error": model.error.problem, "remedy": model.error.remedy}
     if running is not None:
