@@ -17,10 +17,10 @@ PARALLEL ?= -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-timm bench results lint format lock clean
+.PHONY: help setup demo test test-distributed test-timm bench results lint format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock, and install smope in it
 	@echo "setup: ready; try $(BIN)/smope --help"
@@ -32,6 +32,10 @@ demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, 
 test: $(READY) ## Run the tests; those of attention also without the fast path
 	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q $(PARALLEL) tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
 	$(BIN)/pytest $(PARALLEL)
+
+# One after another: each starts processes of its own.
+test-distributed: $(READY) ## Run the tests that start several processes: workers, Ray, two that train together (under three minutes)
+	$(BIN)/pytest -m distributed tests/distributed --durations=5
 
 test-timm: $(TIMM)/.ready ## Compare our ViT with timm itself, in .venv-timm, made at the first call (5.5 GB)
 	$(TIMM)/bin/pytest -rP -m timm tests/backbones/test_timm.py
