@@ -17,10 +17,10 @@ PARALLEL ?= -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-browser test-timm bench results docs lint format lock clean
+.PHONY: help setup demo test test-browser test-distributed test-timm bench results docs lint format lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock, and install smope in it
 	@echo "setup: ready; try $(BIN)/smope --help"
@@ -35,6 +35,10 @@ test: $(READY) ## Run the tests; those of attention also without the fast path
 
 test-browser: $(READY) ## Try the page in a real browser (Debian's chromium; without one it says so)
 	$(BIN)/pytest -q -m browser tests/serve
+
+# One after another: each starts processes of its own.
+test-distributed: $(READY) ## Run the tests that start several processes: workers, Ray, two that train together (under three minutes)
+	$(BIN)/pytest -m distributed tests/distributed --durations=5
 
 test-timm: $(TIMM)/.ready ## Compare our ViT with timm itself, in .venv-timm, made at the first call (5.5 GB)
 	$(TIMM)/bin/pytest -rP -m timm tests/backbones/test_timm.py

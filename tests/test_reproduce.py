@@ -130,7 +130,7 @@ def done(recipe, tmp_path_factory):
 
 def test_finished_runs_are_found_again_and_not_run_twice(done, monkeypatch):
     cells, _, scratch, finished = done
-    monkeypatch.setattr("smope.reproduce.work.run", lambda *_, **__: pytest.fail("it ran again"))
+    monkeypatch.setattr("smope.many.sequence.run", lambda *_, **__: pytest.fail("it ran again"))
     again = plan(cells, [0, 1], Store((scratch,)))
     assert [one.record["digest"] for one in again] == [one.record["digest"] for one in finished]
     assert [one.record["digest"] for one in carry_out(again, Store((scratch,)), scratch)] == [one.record["digest"] for one in finished]

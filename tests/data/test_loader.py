@@ -140,3 +140,18 @@ def test_impossible_settings_are_refused(draw_set, wrong: dict[str, int]) -> Non
 def test_a_negative_start_is_no_start(draw_set) -> None:
     with pytest.raises(ValueError):
         next(loader(draw_set(COUNTS)).epoch(0, start=-1))
+
+
+def test_the_parts_of_a_batch_are_the_batch_whoever_takes_them(draw_set) -> None:
+    """Several processes divide a batch: each decodes its part, augmented as it would be in the whole."""
+    images = draw_set(COUNTS)
+    whole = list(loader(images, batch_size=5).epoch(2))
+    halves = [
+        list(loader(images, batch_size=5, part=part).epoch(2))
+        for part in (lambda total: slice(0, total // 2), lambda total: slice(total // 2, total))
+    ]
+    for batch, first, second in zip(whole, *halves, strict=True):
+        assert first.total == second.total == batch.total == len(batch.ids)
+        assert first.ids + second.ids == batch.ids
+        assert torch.equal(torch.cat([first.images_B3HW, second.images_B3HW]), batch.images_B3HW)
+        assert torch.equal(torch.cat([first.rows_B, second.rows_B]), batch.rows_B)

@@ -14,11 +14,11 @@ import yaml
 
 from smope.config import RunConfig
 from smope.engine.record import LAST_BITS, NUMERICS, changed_keys
-from smope.engine.run import RECORD, run
+from smope.engine.run import RECORD
 from smope.errors import ConfigError
 from smope.files import read_json, write_json
+from smope.many import Executor, OneAfterAnother, RunTask, records_of
 from smope.methods import find, resolve
-from smope.progress import SILENT, Progress
 from smope.recipes import load_recipe
 
 PROMISES = "promised.yaml"
@@ -57,15 +57,19 @@ def promises(folder: Path) -> list[Promise]:
 
 
 def fulfil(
-    missing: list[Promise], scratch: Path, *, progress: Progress = SILENT, stop: Callable[[], bool] = lambda: False
+    missing: list[Promise],
+    scratch: Path,
+    executor: Executor | None = None,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Promise]:
     """Run what is missing, cheapest first, each in a folder of `scratch` from which it resumes; yields a promise once it is kept."""
-    for promise in sorted(missing, key=lambda promise: promise.work):
-        progress.say(f"{promise.name}: {promise.lacks}")
-        folder = scratch / promise.config.recipe / f"seed{promise.config.seed}"
-        record = run(promise.config, folder, resume=True, progress=progress, stop=stop)
-        write_json(promise.path, record, wide=True)
-        yield promise
+    promised = {scratch / one.config.recipe / f"seed{one.config.seed}": one for one in sorted(missing, key=lambda one: one.work)}
+    tasks = [RunTask(one.name, one.config, folder) for folder, one in promised.items()]
+    for task, record in records_of((executor or OneAfterAnother()).carry_out(tasks, stop), say):
+        write_json(promised[task.folder].path, record, wide=True)
+        yield promised[task.folder]
 
 
 def _read(listed: object, folder: Path) -> Iterator[Promise]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import bench, compare, cost, demo, export, learn, lists, predict, report, reproduce, results, run, serve
+from smope.cli import bench, compare, cost, demo, export, learn, lists, predict, report, reproduce, results, run, serve, tune
 from smope.cli.edge import Edge
 
 app = typer.Typer(
@@ -59,10 +59,9 @@ app.command("compare", rich_help_panel=_LOOK, epilog="Example: smope compare res
 app.command("report", rich_help_panel=_LOOK, epilog="Example: smope report results/emoji-r -o report.html")(report.report)
 app.command("cost", rich_help_panel=_LOOK, epilog="Example: smope cost smope --classes 200 --tasks 10 --json")(cost.cost)
 app.command("bench", rich_help_panel=_LOOK, epilog="Example: smope bench training prediction --rounds 10")(bench.bench)
-app.command("results", rich_help_panel=_TEACH, epilog="Example: smope results --list")(results.results)
-app.command("reproduce", rich_help_panel=_TEACH, epilog="Example: smope reproduce ablation --dataset emoji-r-100 --seeds 0-2")(
-    reproduce.reproduce
-)
+app.command("results", rich_help_panel=_TEACH, epilog=results.EXAMPLES)(results.results)
+app.command("reproduce", rich_help_panel=_TEACH, epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.command("tune", rich_help_panel=_TEACH, epilog=tune.EXAMPLES)(tune.tune)
 app.command("verify", rich_help_panel=_TEACH, epilog="Example: smope verify results/emoji-r/ncm/seed0")(reproduce.verify)
 app.command("version", rich_help_panel=_LOOK, epilog="Example: smope version")(version)
 

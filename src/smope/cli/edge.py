@@ -6,6 +6,7 @@ Exit codes: 0 well, 1 the numbers went astray (or an unexpected exception), 2 so
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,8 +16,10 @@ from typer.core import TyperGroup
 
 from smope.cli.console import say, show_error, stderr
 from smope.errors import NumericsError, SmopeError
+from smope.launch import place
 
 STOPPED = 130
+_SECONDS_FOR_THE_LAUNCHER = 3.0
 
 _DISK = {
     errno.ENOSPC: "Free some space, or choose a folder on another disk.",
@@ -44,6 +47,7 @@ def telling() -> Iterator[None]:
     try:
         yield
     except SmopeError as error:
+        _let_the_main_process_speak()
         show_error(error.problem, error.remedy)
         raise typer.Exit(1 if isinstance(error, NumericsError) else 2) from None
     except KeyboardInterrupt:
@@ -55,3 +59,9 @@ def telling() -> Iterator[None]:
         place = f"{error.filename}: " if error.filename else ""
         show_error(f"{place}{error.strerror}.", _DISK[error.errno])
         raise typer.Exit(2) from None
+
+
+def _let_the_main_process_speak() -> None:
+    """Of several processes most fail together: the launcher ends the others as soon as one has ended, so those that wait stay silent."""
+    if not place().is_main:
+        time.sleep(_SECONDS_FOR_THE_LAUNCHER)

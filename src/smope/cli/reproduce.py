@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +13,7 @@ from rich.console import Console
 
 from smope.cli.console import duration, say, stdout
 from smope.cli.grid import plain_table
+from smope.cli.many import AddressOption, CpusOption, GpusOption, JobsOption, On, OnOption, Way, carrying_out
 from smope.errors import SmopeError
 
 if TYPE_CHECKING:
@@ -17,6 +21,20 @@ if TYPE_CHECKING:
     from smope.reproduce import Planned, Store, Study
 
 STORES = (Path("results"), Path("runs"))
+SCRATCH = Path("runs/reproduce")
+EXAMPLES = """\
+Examples:
+  smope reproduce ablation --dataset emoji-r-100 --seeds 0-2
+  smope reproduce main --dataset emoji-r --jobs 2
+  smope reproduce main --on ray --ray-address head:6379 --cpus 4 --gpus 1
+  smope reproduce main --gpus 1 --emit slurm, then: sbatch reproduced/main.slurm
+"""
+
+
+class Emit(str, Enum):
+    """For whom a script is written."""
+
+    slurm = "slurm"
 
 
 def reproduce(
@@ -27,6 +45,12 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables and figures go.")] = Path("reproduced"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and about how long; run nothing.")] = False,
     no_runs: Annotated[bool, typer.Option("--no-runs", help="Write the table from what is there; the rest stands as not yet run.")] = False,
+    on: OnOption = On.local,
+    jobs: JobsOption = None,
+    ray_address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
+    emit: Annotated[Emit | None, typer.Option(help="Run nothing; write a script, one array task a run.", rich_help_panel="Slurm")] = None,
 ) -> None:
     """Make a table or a figure of the paper. Runs that are finished are found and never run twice; a stopped one goes on where it was."""
     from smope.reproduce import STUDIES, Store, find_study, plan
@@ -40,6 +64,7 @@ def reproduce(
             grid.add_row(study.name, study.title, "figure" if study.figure else "table")
         console.print(grid)
         return
+    way = Way(on, jobs, ray_address, cpus if emit is None else None, gpus)
     study = find_study(name)
     more = [f"backbone.name={backbone}"] if backbone else []
     store = Store(STORES)
@@ -53,19 +78,64 @@ def reproduce(
         for one in lacking:
             say(console, one.cell.command(one.seed, more))
         return
-    _make(console, study, planned, store, out / (f"{name}-{dataset}" if dataset else name), more, no_runs)
+    stem = out / (f"{name}-{dataset}" if dataset else name)
+    if emit is not None:
+        _emit(console, planned, store, stem, more, cpus=cpus, gpus=gpus or 0, jobs=jobs)
+        return
+    failed: SmopeError | None = None
+    if lacking and not no_runs:
+        planned, failed = _run(console, planned, store, way)
+    if failed is None or not study.figure:
+        _make(console, study, planned, store, stem, more)
+    if failed is not None:
+        raise failed
 
 
-def _make(console: Console, study: Study, planned: list[Planned], store: Store, stem: Path, more: list[str], no_runs: bool) -> None:
-    from smope.cli.interrupt import Interrupt
-    from smope.cli.progress import reporter
+def _run(console: Console, planned: list[Planned], store: Store, way: Way) -> tuple[list[Planned], SmopeError | None]:
+    """Make what is missing. A run that fails does not keep the table from the others; its error is told at the end."""
+    from smope.engine.loop import Interrupted
+    from smope.reproduce.work import carry_out, lacking, with_records
+
+    with carrying_out(console, way, len(lacking(planned, store))) as means:
+        try:
+            return carry_out(planned, store, SCRATCH, means.executor, say=means.say, stop=means.stop), None
+        except Interrupted:
+            raise
+        except SmopeError as error:
+            return with_records(planned, store), error
+
+
+def _emit(console: Console, planned: list[Planned], store: Store, stem: Path, more: list[str], **asked: float | None) -> None:
+    """The missing runs as a Slurm array."""
+    from smope.files import atomic_write
+    from smope.reproduce.work import lacking, slurm_script
+
+    if not lacking(planned, store):
+        say(console, "nothing is missing, so there is nothing to hand in")
+        return
+    path = stem.with_suffix(".slurm")
+    with atomic_write(path) as temporary:
+        temporary.write_text(slurm_script(stem.name, planned, store, SCRATCH, more, then=_again(), **asked), encoding="utf-8")
+    say(console, f"wrote {path}; hand it in: sbatch {path}")
+
+
+def _again() -> str:
+    """The command line without what made it write a script."""
+    words = iter(sys.argv[1:])
+    kept = []
+    for word in words:
+        if word == "--emit":
+            next(words, None)
+        elif not word.startswith("--emit="):
+            kept.append(word)
+    return shlex.join(["smope", *kept])
+
+
+def _make(console: Console, study: Study, planned: list[Planned], store: Store, stem: Path, more: list[str]) -> None:
     from smope.reproduce.figures import figure
     from smope.reproduce.tables import cost_table, missing, table
-    from smope.reproduce.work import carry_out, write_table
+    from smope.reproduce.work import write_table
 
-    if study.runs and not no_runs:
-        with reporter(console) as progress, Interrupt(progress.stopping) as stop:
-            planned = list(carry_out(planned, store, Path("runs/reproduce"), progress=progress, stop=stop))
     if study.name == "theory":
         paths = _theory(console, stem)
     elif study.figure:

@@ -9,20 +9,31 @@ import typer
 
 from smope.cli.console import say, stdout
 from smope.cli.grid import plain_table
+from smope.cli.many import AddressOption, CpusOption, GpusOption, JobsOption, On, OnOption, Way, carrying_out
+
+EXAMPLES = """\
+Examples:
+  smope results --list
+  smope results --jobs 2
+"""
 
 
 def results(
     folder: Annotated[Path, typer.Option("--in", metavar="DIR", help="Folder of the records and of promised.yaml.")] = Path("results"),
     only_list: Annotated[bool, typer.Option("--list", help="Say what is there and what is missing; run nothing.")] = False,
+    on: OnOption = On.local,
+    jobs: JobsOption = None,
+    ray_address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
 ) -> None:
     """List the records the project promises, and run the missing ones, cheapest first.
 
     Can be stopped and started again at any time; a run goes on where it was.
     """
     from smope.benchmark.results import fulfil, promises
-    from smope.cli.interrupt import Interrupt
-    from smope.cli.progress import reporter
 
+    way = Way(on, jobs, ray_address, cpus, gpus)
     console = stdout()
     everything = promises(folder)
     missing = [promise for promise in everything if promise.lacks]
@@ -33,6 +44,6 @@ def results(
     say(console, f"{len(everything) - len(missing)} of {len(everything)} records are there", "bold")
     if only_list or not missing:
         return
-    with reporter(console) as progress, Interrupt(progress.stopping) as stop:
-        for promise in fulfil(missing, Path("runs/results"), progress=progress, stop=stop):
-            progress.say(f"kept: {promise.path}")
+    with carrying_out(console, way, len(missing)) as means:
+        for promise in fulfil(missing, Path("runs/results"), means.executor, say=means.say, stop=means.stop):
+            means.say(f"kept: {promise.path}")

@@ -11,6 +11,7 @@ import typer
 from smope.cli.console import say, stdout
 from smope.errors import CheckpointError, ConfigError
 from smope.files import read_json
+from smope.launch import came_alone, place
 from smope.recipes import apply_overrides, load_recipe
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ Examples:
   smope run emoji-r/smope train.epochs=12 train.lr=1e-3 --seed 1
   smope run my-recipe.yaml data.name=folder data.root=photos data.tasks=5
   smope run --resume runs/emoji-r/smope/seed0
+  accelerate launch --multi_gpu --num_processes 2 -m smope run imagenet-r/smope-10
+  torchrun --nproc-per-node 2 -m smope run emoji-r/smope threads=1
 """
 
 
@@ -38,16 +41,22 @@ def run(
 ) -> None:
     """Learn a stream of tasks as a recipe says, and write its record.
 
-    Ctrl-C saves first and says how to go on.
+    Ctrl-C saves first and says how to go on. Started by accelerate or torchrun, the processes share the images of every batch.
     """
     from smope.cli.tables import show_run
     from smope.cli.training import describe, learn
 
     config, folder = _plan(recipe, overrides or (), seed, out, resume)
     console = stdout()
+    main = place().is_main
+    quiet = quiet or not main
     if not quiet:
         say(console, describe(config), "bold")
+        if came_alone():
+            say(console, "accelerate has started one process only; on CPUs use torchrun --nproc-per-node N -m smope run ...")
     record = learn(config, folder, console, resume=resume, quiet=quiet)
+    if not main:
+        return
     if quiet:
         typer.echo(folder / "record.json")
         return

@@ -15,6 +15,7 @@ from smope.cli.progress import Reporter, reporter
 from smope.config import RunConfig
 from smope.engine.loop import Interrupted
 from smope.engine.run import CHECKPOINT, run
+from smope.launch import place
 from smope.report import Record
 
 
@@ -33,6 +34,8 @@ def learn(config: RunConfig, folder: Path, console: Console, *, resume: bool = F
 
 
 def _part(words: str, advice: str) -> None:
+    if not place().is_main:
+        return
     console = stderr()
     say(console, words)
     say(console, advice)

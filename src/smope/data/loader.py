@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,10 +35,12 @@ class ImageBatch(NamedTuple):
     rows_B: Tensor
     ids: tuple[str, ...]
     indices_B: Tensor  # positions in the set
+    total: int  # pictures of the batch, where this is a part of it
 
 
 class Loader:
-    """Walks a set of pictures in batches; `rows` gives the head row of each picture."""
+    """Walks a set of pictures in batches; `rows` gives the head row of each picture. `part` says which pictures of a batch of so many
+    are wanted here; the others are not decoded."""
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class Loader:
         shuffle: bool,
         drop_last: bool = False,
         workers: int = 0,
+        part: Callable[[int], slice] = lambda total: slice(None),
     ) -> None:
         if len(rows) != len(images):
             raise DataError(f"{len(images)} pictures were given {len(rows)} head rows.", "Give one row a picture.")
@@ -67,6 +70,7 @@ class Loader:
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.workers = workers
+        self.part = part
         self._rows_N = torch.tensor(rows, dtype=torch.long)
 
     def __len__(self) -> int:
@@ -79,16 +83,17 @@ class Loader:
         """The batches of an epoch from step `start` on. Close it when leaving early, and its workers go at once."""
         if start < 0:
             raise ValueError(f"An epoch starts at step 0, not {start}.")
-        batches = self._batches(epoch)[start:]
+        whole = self._batches(epoch)[start:]
+        batches = [batch[self.part(len(batch))] for batch in whole]
         views = _Views(self.images, self.transform, self.seed, (*self.address, epoch), self.augment)
         # Closed here, whatever ends the epoch: left to the garbage collector, workers are shut down late and out of order.
         with closing(_answers(views, batches, min(self.workers, len(batches)))) as answers:
-            for indices, answer in zip(batches, answers, strict=True):
+            for indices, answer, batch in zip(batches, answers, whole, strict=True):
                 if isinstance(answer, DataError):
                     raise answer
                 indices_B = torch.tensor(indices, dtype=torch.long)
                 ids = tuple(self.images.ids[index] for index in indices)
-                yield ImageBatch(self.transform.normalise(answer), self._rows_N[indices_B], ids, indices_B)
+                yield ImageBatch(self.transform.normalise(answer), self._rows_N[indices_B], ids, indices_B, len(batch))
 
     def _batches(self, epoch: int) -> list[list[int]]:
         order = list(range(len(self.images)))

@@ -93,6 +93,7 @@ class Loop:
             self.position.known = known
         while self.position.phase < len(phases := self.method.phases(update)):
             self._run_phase(task, update, phases[self.position.phase])
+            self.runtime.agree(self.method)
             self.state.position = Position(task.index, known, self.position.phase + 1)
 
     def rehearse(self, task: Task) -> None:
@@ -157,7 +158,8 @@ class Loop:
         for step, loaded in enumerate(loader.epoch(epoch, start), start):
             images = loaded.images_B3HW.to(self.runtime.device)
             query = functools.partial(self._query, images, () if loader.augment else loaded.ids) if self.method.needs_query else None
-            yield Batch(loaded.rows_B.to(self.runtime.device), chance.at(step), images_B3HW=images, query_BD=query)
+            share = self.runtime.share(loaded.total)
+            yield Batch(loaded.rows_B.to(self.runtime.device), chance.at(step), images_B3HW=images, query_BD=query, share=share)
 
     @torch.no_grad()
     def _query(self, images_B3HW: Tensor, ids: tuple[str, ...]) -> Tensor:
@@ -180,18 +182,19 @@ class Loop:
         optimizer.zero_grad(set_to_none=True)
         with nullcontext() if phase.draws else self.runtime.autocast():  # a head on draws costs nothing in full precision
             terms = phase.loss(batch, self.vit)
+        values = self.runtime.mean({name: term.item() for name, term in terms.items()}, batch.share)
+        if not math.isfinite(sum(values.values())):
+            self._refuse_numbers(phase, values)
         total = torch.stack(list(terms.values())).sum()
-        if not math.isfinite(total.item()):
-            self._refuse_numbers(phase, {name: term.item() for name, term in terms.items()})
         (total * self.runtime.loss_scale).backward()
         parameters = [p for group in phase.groups for p in group.parameters]
         self._unscale(parameters)
-        self.runtime.reduce_gradients(parameters)
+        self.runtime.reduce_gradients(parameters, batch.share)
         if phase.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(parameters, phase.clip_norm)
         optimizer.step()
-        for name, term in terms.items():
-            self.state.epoch_sums[name] = self.state.epoch_sums.get(name, 0.0) + term.item()
+        for name, value in values.items():
+            self.state.epoch_sums[name] = self.state.epoch_sums.get(name, 0.0) + value
 
     def _unscale(self, parameters: list[torch.nn.Parameter]) -> None:
         if self.runtime.loss_scale != 1:
@@ -227,8 +230,8 @@ class Loop:
             for batch in self._image_batches(loader, 0, 0, update.chance.at(phase.name)):
                 with self.runtime.autocast():
                     for name, tensor in phase.look(batch, self.vit).items():
-                        seen.setdefault(name, []).append(self.runtime.gather(tensor))
-                rows.append(self.runtime.gather(batch.rows_B))
+                        seen.setdefault(name, []).append(self.runtime.gather(tensor, batch.share))
+                rows.append(self.runtime.gather(batch.rows_B, batch.share))
                 bar.advance()
                 self._check_stop()
         phase.absorb({name: torch.cat(parts) for name, parts in seen.items()}, torch.cat(rows))
@@ -240,8 +243,8 @@ class Loop:
         rows, total = torch.tensor(update.rows, device=self.runtime.device), 0.0
         for batch in self._image_batches(loader, 0, 0, Chance(self.config.seed, ("watch",))):
             with self.runtime.autocast():
-                logits_BK = self.method.logits(batch, self.vit)[:, rows]
-            place_B = (batch.rows_B.unsqueeze(1) == rows).int().argmax(1)
+                logits_BK = self.runtime.gather(self.method.logits(batch, self.vit)[:, rows], batch.share)
+            place_B = (self.runtime.gather(batch.rows_B, batch.share).unsqueeze(1) == rows).int().argmax(1)
             total += F.cross_entropy(logits_BK.float(), place_B, reduction="sum").item()
         return total / len(images)
 
@@ -277,8 +280,9 @@ class Loop:
         done = 0
         for batch in self._image_batches(loader, 0, 0, Chance(self.config.seed, ("evaluate",))):
             with self.runtime.autocast():
-                answers = self.method.logits(batch, self.vit).argmax(1)
-            for true, answer in zip(batch.rows_B.tolist(), answers.tolist(), strict=True):
+                answers = self.runtime.gather(self.method.logits(batch, self.vit).argmax(1), batch.share)
+            rows = self.runtime.gather(batch.rows_B, batch.share)
+            for true, answer in zip(rows.tolist(), answers.tolist(), strict=True):
                 yield names[done], true, answer
                 done += 1
             if bar is not None:
@@ -306,17 +310,22 @@ class Loop:
             shuffle=shuffle,
             drop_last=drop,
             workers=config.data.workers,
+            part=self._part,
         )
 
+    def _part(self, total: int) -> slice:
+        share = self.runtime.share(total)
+        return slice(None) if share is None else slice(share.first, share.first + share.count)
+
     def _maybe_save(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.stop():
+        if self.runtime.any(self.stop()):
             self.save(optimizer)
             self._say_goodbye()
         if time.monotonic() - self._saved_at > self.config.checkpoint_minutes * 60:
             self.save(optimizer)
 
     def _check_stop(self) -> None:
-        if self.stop():
+        if self.runtime.any(self.stop()):
             self.save()
             self._say_goodbye()
 

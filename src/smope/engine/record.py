@@ -58,7 +58,9 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     return sorted(key for key in old.keys() | new.keys() if key not in PLACE_KEYS and old.get(key) != new.get(key))
 
 
-def make(config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, state: Progressed, trainable: int) -> dict[str, Any]:
+def make(
+    config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, state: Progressed, trainable: int, processes: int = 1
+) -> dict[str, Any]:
     """The record of a finished run."""
     accuracy = [[round(value, 4) for value in row] for row in state.accuracy]
     record: dict[str, Any] = {
@@ -87,7 +89,7 @@ def make(config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, 
     record["digest"] = digest(record)
     record["seconds"] = round(state.seconds, 1)
     record["notes"] = list(stream.notes)
-    record["machine"] = machine()
+    record["machine"] = machine(processes)
     record["versions"] = versions()
     return record
 

@@ -3,11 +3,15 @@ folder in order (`config.json`, `checkpoint.safetensors`, `history.json`, `recor
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from smope.backbones import FrozenViT
 from smope.backbones.registry import backbone_info, load_backbone
@@ -17,13 +21,17 @@ from smope.engine import checkpoint, record
 from smope.engine.checkpoint import Progressed
 from smope.engine.loop import Loop
 from smope.engine.record import changed_keys
-from smope.engine.runtime import Runtime, SingleProcess
+from smope.engine.runtime import Runtime, runtime_for
 from smope.errors import CheckpointError, ConfigError
 from smope.files import lock, read_json, sweep, write_json
 from smope.methods import Method, build
 from smope.progress import SILENT, Progress
 
 RECORD, CHECKPOINT = "record.json", "checkpoint.safetensors"
+
+
+class FolderBusy(CheckpointError):
+    """Another process is at work in the run's folder."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +56,29 @@ def run(
 
     With `resume`, a run that was stopped goes on where it was; one that is finished is returned as it is.
     """
+    runtime = runtime_for(config.device, config.threads, config.precision)
+    if not runtime.is_main:
+        return _follow(config, folder, runtime, stop)
     if folder is None:
-        return _learn(config, None, progress, stop)
+        return _learn(config, None, runtime, progress, stop)
     folder.mkdir(parents=True, exist_ok=True)
     with lock(folder / ".lock", waiting=partial(_refuse_second, folder)):
         sweep(folder)
         _check_folder(config, folder, resume)
-        if (folder / RECORD).exists():
-            finished: dict[str, Any] = read_json(folder / RECORD)
+        found = (folder / RECORD).read_bytes() if (folder / RECORD).exists() else b""
+        if runtime.tell(found):
+            finished: dict[str, Any] = json.loads(found)
             return finished
         write_json(folder / "config.json", config.model_dump(mode="json"))
-        return _learn(config, folder, progress, stop)
+        return _learn(config, folder, runtime, progress, stop)
+
+
+def _follow(config: RunConfig, folder: Path | None, runtime: Runtime, stop: Callable[[], bool]) -> dict[str, Any]:
+    """The run in a process that is not the main one: it computes its share, and reads and writes nothing in the folder."""
+    if folder is not None and (found := runtime.tell(b"")):
+        finished: dict[str, Any] = json.loads(found)
+        return finished
+    return _learn(config, folder, runtime, SILENT, stop)
 
 
 def prepare(config: RunConfig, runtime: Runtime, progress: Progress = SILENT) -> Prepared:
@@ -91,7 +111,7 @@ def prepare(config: RunConfig, runtime: Runtime, progress: Progress = SILENT) ->
 
 
 def _refuse_second(folder: Path) -> None:
-    raise CheckpointError(f"Another process is at work in {folder}.", "Wait for it to end, or choose another --out.")
+    raise FolderBusy(f"Another process is at work in {folder}.", "Wait for it to end, or choose another --out.")
 
 
 def trainable_parameters(method: Method) -> int:
@@ -99,23 +119,35 @@ def trainable_parameters(method: Method) -> int:
     return sum(parameter.numel() for parameter in method.learnable().values())
 
 
-def _learn(config: RunConfig, folder: Path | None, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
-    runtime = SingleProcess(config.device, config.threads, config.precision)
+def _learn(config: RunConfig, folder: Path | None, runtime: Runtime, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
     ready = prepare(config, runtime, progress)
     state = Progressed(split=ready.stream.split_fingerprint)
     loop = Loop(config, ready.stream, ready.transform, ready.vit, ready.method, runtime, state, folder, progress, stop)
-    if folder is not None and (folder / CHECKPOINT).exists():
-        loop.state, _, method_tensors, optimizer_tensors = checkpoint.load(folder / CHECKPOINT)
+    if folder is not None and (saved := _saved(folder / CHECKPOINT, runtime)):
+        loop.state, _, method_tensors, optimizer_tensors = saved
         if loop.state.split != ready.stream.split_fingerprint:
             raise CheckpointError(f"The images are not those {folder} was started with.", "Put them back, or choose another --out.")
         loop.resume(method_tensors, optimizer_tensors)
         progress.say(f"resuming in task {loop.position.task + 1} of {len(ready.stream)}")
     loop.run()
-    result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method))
-    if folder is not None:
+    result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method), runtime.processes)
+    if folder is not None and runtime.is_main:
         write_json(folder / "history.json", loop.state.history)
         write_json(folder / RECORD, result, wide=True)
     return result
+
+
+def _saved(path: Path, runtime: Runtime) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dict[str, Tensor]] | None:
+    """The checkpoint, if there is one; the main process hands it to those that do not see its disk."""
+    if runtime.processes == 1:
+        return checkpoint.load(path) if path.exists() else None
+    data = runtime.tell(path.read_bytes() if runtime.is_main and path.exists() else b"")
+    if not data:
+        return None
+    with tempfile.TemporaryDirectory(prefix="smope-") as scratch:
+        copy = Path(scratch) / path.name
+        copy.write_bytes(data)
+        return checkpoint.load(copy)
 
 
 def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:

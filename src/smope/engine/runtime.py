@@ -1,10 +1,11 @@
 """Where a run computes. The loop sees devices and processes through this one small object, so that several processes are a second
-implementation of it and no change to the loop."""
+implementation of it (`smope.engine.processes`) and no change to the loop."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -12,28 +13,47 @@ import torch
 from torch import Tensor
 
 from smope.errors import ConfigError
+from smope.launch import place
+from smope.methods import Share
 
 
 class Runtime(Protocol):
-    """A device, and what several processes must agree on."""
+    """A device, and what several processes must agree on. A share of None means that every process has the whole batch."""
 
     device: torch.device
+    processes: int
     is_main: bool
     loss_scale: float  #: by which a loss is multiplied before, and gradients are divided after, the backward pass
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
 
-    def reduce_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
-        """Average gradients over processes."""
+    def share(self, total: int) -> Share | None:
+        """Which images of a batch of so many this process takes."""
 
-    def gather(self, tensor: Tensor) -> Tensor:
+    def reduce_gradients(self, parameters: list[torch.nn.Parameter], share: Share | None) -> None:
+        """Average gradients over processes, each by its share."""
+
+    def mean(self, terms: Mapping[str, float], share: Share | None) -> dict[str, float]:
+        """Numbers of a batch, averaged over processes by their shares."""
+
+    def gather(self, rows: Tensor, share: Share | None) -> Tensor:
         """All processes' rows of a per-image tensor, in image order."""
+
+    def any(self, flag: bool) -> bool:
+        """Whether some process says yes."""
+
+    def agree(self, module: torch.nn.Module) -> None:
+        """Give every process the main one's state, so that machines that round differently do not drift apart."""
+
+    def tell(self, text: bytes) -> bytes:
+        """What the main process says; the others' words are not heard."""
 
 
 class SingleProcess:
     """One process on one device: nothing to agree on."""
 
+    processes = 1
     is_main = True
 
     def __init__(self, device: str = "auto", threads: int | None = None, precision: str | None = None) -> None:
@@ -47,11 +67,35 @@ class SingleProcess:
     def autocast(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._low is None else torch.autocast(self.device.type, dtype=self._low)
 
-    def reduce_gradients(self, parameters: list[torch.nn.Parameter]) -> None:
+    def share(self, total: int) -> Share | None:
+        return None
+
+    def reduce_gradients(self, parameters: list[torch.nn.Parameter], share: Share | None) -> None:
         pass
 
-    def gather(self, tensor: Tensor) -> Tensor:
-        return tensor
+    def mean(self, terms: Mapping[str, float], share: Share | None) -> dict[str, float]:
+        return dict(terms)
+
+    def gather(self, rows: Tensor, share: Share | None) -> Tensor:
+        return rows
+
+    def any(self, flag: bool) -> bool:
+        return flag
+
+    def agree(self, module: torch.nn.Module) -> None:
+        pass
+
+    def tell(self, text: bytes) -> bytes:
+        return text
+
+
+def runtime_for(device: str, threads: int, precision: str | None) -> Runtime:
+    """Alone, or with the others that a launcher has started."""
+    if place().processes == 1:
+        return SingleProcess(device, threads, precision)
+    from smope.engine.processes import SeveralProcesses
+
+    return SeveralProcesses(place(), device, threads, precision)
 
 
 def choose_device(name: str) -> torch.device:
@@ -68,9 +112,16 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def machine() -> dict[str, Any]:
+def machine(processes: int = 1) -> dict[str, Any]:
     """What a record says of the machine."""
-    return {"system": platform.platform(), "processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()}
+    several = {"processes": processes} if processes > 1 else {}
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **several,
+    }
 
 
 def _processor() -> str:

@@ -7,7 +7,7 @@ import pkgutil
 
 from smope.methods.base import Method, MethodConfig
 from smope.methods.registry import build, find, known_methods, overrides, register, resolve
-from smope.methods.task import Batch, Chance, Observe, Phase, Train, Update
+from smope.methods.task import Batch, Chance, Observe, Phase, Share, Train, Update
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")
@@ -19,6 +19,7 @@ __all__ = [
     "MethodConfig",
     "Observe",
     "Phase",
+    "Share",
     "Train",
     "Update",
     "build",

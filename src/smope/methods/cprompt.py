@@ -246,7 +246,7 @@ class CPrompt(Method):
     def drawn_B(self, batch: Batch) -> Tensor:
         """A task for each image, uniform over all so far."""
         generator = batch.chance.at("prompt").generator()
-        return torch.randint(len(self.first_TPD), batch.rows_B.shape, generator=generator).to(batch.rows_B)
+        return batch.mine(torch.randint(len(self.first_TPD), (batch.count(batch.rows_B),), generator=generator)).to(batch.rows_B)
 
     def key_loss(self, query_BD: Tensor, rows_B: Tensor, update: Update) -> Tensor:
         """Cross-entropy of the cosines, at temperature 1; the keys of other updates get no gradient."""

@@ -118,7 +118,8 @@ class DualPrompt(KeyedMethod):
         general = {block: halves(prompt_PC) for block, prompt_PC in zip(self.config.g_blocks, self.general_LPC.unbind(0), strict=True)}
         own = int(self.taught) - 1
         experts = self.experts_of(own) if training else self.found(query_BC)
-        distance_LB = (1 - self.similarity_LBT(query_BC, slice(own, own + 1))).squeeze(-1) if training else None
+        everyone_BC = batch.everyone(query_BC) if training else query_BC  # the loss may be a sum over the batch, and is then of the whole
+        distance_LB = (1 - self.similarity_LBT(everyone_BC, slice(own, own + 1))).squeeze(-1) if training else None
         return KeyedPrompter(general | experts, distance_LB, self.config.prefix_site == "pre")
 
     def experts_of(self, task: int) -> dict[int, tuple[Tensor, Tensor]]:

@@ -245,7 +245,7 @@ class HidePrompt(Method):
             feature_BD = self.feature(batch, vit, training=True)
             terms = {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
             if self.config.contrast_weight > 0:
-                terms["contrast"] = self.config.contrast_weight * self.contrast(earlier_MD.to(feature_BD), feature_BD)
+                terms["contrast"] = self.config.contrast_weight * self.contrast(earlier_MD.to(feature_BD), batch.everyone(feature_BD))
             return terms
 
         return loss

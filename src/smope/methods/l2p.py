@@ -152,9 +152,11 @@ class L2P(KeyedMethod):
         return [self.prompts_LNPC, self.keys_LNC]
 
     def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
-        similarity_LBN, index_LBK = self.choose(batch.query)
+        # the key loss may be a sum over the batch, or let every query pull on the keys that any image chose: it is of the whole batch
+        similarity_LBN, index_LBK = self.choose(batch.everyone(batch.query) if training else batch.query)
         distance_LX = self.distance_LX(similarity_LBN, index_LBK) if training else None
-        return KeyedPrompter(self.prefixes(index_LBK), distance_LX, self.config.prefix_site == "pre")
+        mine_LBK = batch.mine(index_LBK.transpose(0, 1)).transpose(0, 1) if training else index_LBK
+        return KeyedPrompter(self.prefixes(mine_LBK), distance_LX, self.config.prefix_site == "pre")
 
     def choose(self, query_BC: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines of every image's query with every key, L,B,N, and where the K largest stand, L,B,K, best first."""

@@ -218,8 +218,9 @@ class Smope(OnePrompt):
 
         def select(slot: int, score_BHP: Tensor) -> Tensor:
             if config.noise == "uniform":
-                noise = torch.empty(score_BHP.shape).uniform_(-config.eps, config.eps, generator=batch.chance.at("noise", slot).generator())
-                score_BHP = score_BHP + noise.to(score_BHP)
+                noise = torch.empty(batch.count(score_BHP), *score_BHP.shape[1:])
+                noise.uniform_(-config.eps, config.eps, generator=batch.chance.at("noise", slot).generator())
+                score_BHP = score_BHP + batch.mine(noise).to(score_BHP)
             elif config.noise != "none" and not update.first:
                 size = config.eps * _range(score_BHP) if config.noise == "adaptive" else config.eps
                 score_BHP = score_BHP - size * self.important_LHP[slot]

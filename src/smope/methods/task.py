@@ -66,14 +66,41 @@ def class_names(count: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class Share:
+    """What this process has of a batch that several processes divide: `count` images of `total`, from the `first` on."""
+
+    first: int
+    count: int
+    total: int
+    gather: Callable[[Tensor], Tensor]  #: from rows of these images to rows of all, with their gradients
+
+
+@dataclass(frozen=True)
 class Batch:
-    """What a loss sees: images of the task, or features drawn or cached, and the head rows they belong to."""
+    """What a loss sees: images of the task, or features drawn or cached, and the head rows they belong to.
+
+    A loss is a mean over its images, so that processes may divide them. What is drawn an image is drawn for all of them (`count`)
+    and cut by `mine`; what looks at the batch as a whole asks `everyone`. In one process, both give back what they get.
+    """
 
     rows_B: Tensor
     chance: Chance
     images_B3HW: Tensor | None = None
     features_BD: Tensor | None = None
     query_BD: Tensor | Callable[[], Tensor] | None = None  #: the unprompted feature, or who computes it if the method asks
+    share: Share | None = None  #: None: all of the batch is here
+
+    def count(self, rows: Tensor) -> int:
+        """How many rows there are for the whole batch, in all processes, if these are for the images here."""
+        return len(rows) if self.share is None else self.share.total
+
+    def mine(self, rows: Tensor) -> Tensor:
+        """Of rows for the whole batch, those of the images here."""
+        return rows if self.share is None else rows[self.share.first : self.share.first + self.share.count]
+
+    def everyone(self, rows: Tensor) -> Tensor:
+        """From rows for the images here, rows for the whole batch, in its order; gradients find their way back."""
+        return rows if self.share is None else self.share.gather(rows)
 
     @property
     def images(self) -> Tensor:

@@ -30,9 +30,13 @@ class Cell:
         """The run of one seed."""
         return resolve(load_recipe(self.recipe, [*self.overrides, *more], seed=seed))
 
+    def words(self, seed: int, more: Sequence[str] = ()) -> tuple[str, ...]:
+        """What is said after `smope run`."""
+        return self.recipe, *self.overrides, *more, "--seed", str(seed)
+
     def command(self, seed: int, more: Sequence[str] = ()) -> str:
         """How a person runs it."""
-        return " ".join(["smope run", self.recipe, *self.overrides, *more, f"--seed {seed}"])
+        return " ".join(["smope run", *self.words(seed, more)])
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class Planned:
     seed: int
     config: RunConfig
     record: Record | None
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return " ".join(part for part in (self.cell.row, self.cell.column, f"seed {self.seed}") if part)
 
     @property
     def training_passes(self) -> int | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from smope.engine.record import run_key
-from smope.engine.run import RECORD, run
+from smope.engine.run import RECORD
 from smope.files import atomic_write
-from smope.progress import SILENT, Progress
+from smope.many import Executor, OneAfterAnother, RunTask, records_of
+from smope.many.slurm import ArrayTask, array_script
 from smope.report.sheet import Sheet, comma_separated, latex, markdown
 from smope.reproduce.plan import Planned
 from smope.reproduce.store import Store
@@ -19,17 +21,47 @@ _FORMS = {"md": markdown, "csv": comma_separated, "tex": latex}
 
 
 def carry_out(
-    planned: Sequence[Planned], store: Store, scratch: Path, *, progress: Progress = SILENT, stop: Callable[[], bool] = lambda: False
-) -> Iterator[Planned]:
-    """Each run with its record: found, or made now in a folder of `scratch` named by what the run is, from which it resumes."""
+    planned: Sequence[Planned],
+    store: Store,
+    scratch: Path,
+    executor: Executor | None = None,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Planned]:
+    """Each run with its record: found, or made now by `executor`, one after another if there is none."""
+    tasks = [task_of(one, scratch) for one in lacking(planned, store)]
+    for task, record in records_of((executor or OneAfterAnother()).carry_out(tasks, stop), say):
+        store.add(task.folder / RECORD, record)
+        say(f"{task.label}: FAA {record['faa']:.2f}, CAA {record['caa']:.2f}")
+    return with_records(planned, store)
+
+
+def lacking(planned: Sequence[Planned], store: Store) -> list[Planned]:
+    """The runs that are not there, each once, though several cells may be of it."""
+    wanted: dict[str, Planned] = {}
     for one in planned:
-        record = store.find(one.config)
-        if record is None:
-            folder = scratch / run_key(one.config.model_dump(mode="json"))[:16]
-            progress.say(f"{one.cell.row} {one.cell.column} seed {one.seed}".replace("  ", " "))
-            record = run(one.config, folder, resume=True, progress=progress, stop=stop)
-            store.add(folder / RECORD, record)
-        yield replace(one, record=record)
+        if store.find(one.config) is None:
+            wanted.setdefault(run_key(one.config.model_dump(mode="json")), one)
+    return list(wanted.values())
+
+
+def with_records(planned: Sequence[Planned], store: Store) -> list[Planned]:
+    """The plan as the store knows it now."""
+    return [replace(one, record=store.find(one.config)) for one in planned]
+
+
+def task_of(one: Planned, scratch: Path) -> RunTask:
+    """The run as a task, in a folder of `scratch` named by what the run is, from which it resumes."""
+    return RunTask(one.name, one.config, scratch / run_key(one.config.model_dump(mode="json"))[:16])
+
+
+def slurm_script(name: str, planned: Sequence[Planned], store: Store, scratch: Path, more: Sequence[str] = (), **asked: Any) -> str:
+    """The missing runs as a Slurm array; handed in, their records are found here afterwards."""
+    runs = lacking(planned, store)
+    tasks = [ArrayTask(one.cell.words(one.seed, more), task_of(one, scratch).folder) for one in runs]
+    cpus = asked.pop("cpus", None) or max(one.config.threads for one in runs)
+    return array_script(name, tasks, cpus=cpus, **asked)
 
 
 def estimate(planned: Sequence[Planned]) -> float | None:

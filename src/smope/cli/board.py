@@ -1,0 +1,140 @@
+"""The progress of many runs on one screen. On a terminal a table that draws over itself; anywhere else a line when a run begins or ends,
+and what is under way a few times a minute."""
+
+from __future__ import annotations
+
+import os
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from smope.cli.console import duration, is_live, one_line, say
+from smope.cli.progress import Clock
+from smope.many import RunTask, Status
+
+_STOPPING = "stopping: every run saves itself after its step; Ctrl-C again quits at once"
+_SECONDS_BETWEEN_LINES = 20.0
+_REDRAWS_A_SECOND = 4
+_BAR_WIDTH = 20
+_LONGEST_LABEL = 48
+
+
+class Under:
+    """A run under way."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.status = Status()
+
+    def place(self) -> str:
+        return one_line(self.status.where) or "getting ready"
+
+    def count(self) -> str:
+        return "" if self.status.total is None else f"{self.status.done:.0f}/{self.status.total:.0f}"
+
+    def remark(self) -> str:
+        return one_line(self.status.note or self.status.said)
+
+
+class Board:
+    """A watcher of many runs (see `smope.many`), and a context; `expected` is how many there will be, where that is known."""
+
+    def __init__(self, console: Console, expected: int | None, clock: Clock = time.monotonic) -> None:
+        self.console, self.expected = console, expected
+        self.runs: dict[str, Under] = {}
+        self.over = self.failed = 0
+        self._clock, self._began = clock, clock()
+
+    def begins(self, task: RunTask) -> None:
+        self.runs[task.label] = Under(self._clock())
+
+    def status(self, task: RunTask, status: Status) -> None:
+        if task.label in self.runs:
+            self.runs[task.label].status = status
+
+    def ends(self, task: RunTask, how: str) -> None:
+        run = self.runs.pop(task.label, None)
+        if how in ("finished", "failed"):
+            self.over += 1
+            self.failed += how == "failed"
+        took = f" after {duration(self._clock() - run.began)}" if run else ""
+        self.say(f"{task.label}: {how}{took if how == 'finished' else ''}")
+
+    def say(self, text: str) -> None:
+        say(self.console, text)
+
+    def stopping(self) -> None:
+        """Called from a signal handler."""
+
+    def summary(self) -> str:
+        """All runs in one line."""
+        of = f" of {self.expected}" if self.expected else ""
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.over - self.failed}{of} finished{failed}, {len(self.runs)} under way · {duration(self._clock() - self._began)}"
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+
+class PlainBoard(Board):
+    """Lines without control characters."""
+
+    def __init__(self, console: Console, expected: int | None, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, expected, clock)
+        self._spoke = clock()
+
+    def begins(self, task: RunTask) -> None:
+        super().begins(task)
+        self.say(f"{task.label}: begins")
+
+    def status(self, task: RunTask, status: Status) -> None:
+        super().status(task, status)
+        if self._clock() - self._spoke >= _SECONDS_BETWEEN_LINES:
+            self._spoke = self._clock()
+            self.say(self.summary())
+            for label, run in self.runs.items():
+                self.say("  " + " · ".join(part for part in (label, run.place(), run.count(), run.remark()) if part))
+
+    def stopping(self) -> None:
+        os.write(2, f"{_STOPPING}\n".encode())  # not through a buffer: this may interrupt a write to one
+
+
+class LiveBoard(Board):
+    """A table at the foot of the terminal; remarks scroll by above it."""
+
+    def __init__(self, console: Console, expected: int | None, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, expected, clock)
+        self._is_stopping = False
+        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=_REDRAWS_A_SECOND, transient=True)
+
+    def stopping(self) -> None:
+        self._is_stopping = True  # shown by the next redraw
+
+    def __enter__(self) -> Board:
+        self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.stop()
+
+    def render(self) -> RenderableType:
+        """The table as it is now."""
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for _ in range(6):
+            grid.add_column(no_wrap=True)
+        for label, run in tuple(self.runs.items()):  # the redrawing thread looks while runs come and go
+            bar = ProgressBar(total=run.status.total, completed=run.status.done, width=_BAR_WIDTH, pulse=run.status.total is None)
+            grid.add_row(one_line(label)[:_LONGEST_LABEL], run.place(), bar, run.count(), run.remark(), duration(self._clock() - run.began))
+        return Group(self.summary(), grid, _STOPPING) if self._is_stopping else Group(self.summary(), grid)
+
+
+def board(console: Console, expected: int | None = None) -> Board:
+    """The board that suits this console."""
+    return LiveBoard(console, expected) if is_live(console) else PlainBoard(console, expected)

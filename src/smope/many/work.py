@@ -1,0 +1,73 @@
+"""What a worker does with a task, wherever it is: run it, report how far it is, and say how it ended in plain values."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from smope.engine.loop import Interrupted
+from smope.engine.run import FolderBusy, run
+from smope.errors import SmopeError
+from smope.many.tasks import Failure, Record, RunTask, Status, Stop
+from smope.progress import Bar
+
+_SECONDS_BETWEEN_POSTS = 0.5
+_SECONDS_FOR_THE_DEAD = 20.0  #: a killed worker's decoding processes hold its folder until they notice
+STOPPED = "stopped"
+
+
+class Reporting:
+    """A `Progress` that posts what a screen of many runs has room for, now and then."""
+
+    def __init__(self, post: Callable[[Status], None]) -> None:
+        self._post = post
+        self._status = Status()
+        self._posted = 0.0
+
+    @contextmanager
+    def bar(self, label: str, total: float | None, unit: str = "") -> Iterator[Bar]:
+        self._change(where=label, done=0.0, total=total, note="")
+        yield self
+
+    def advance(self, amount: float = 1) -> None:
+        self._change(done=self._status.done + amount)
+
+    def note(self, text: str) -> None:
+        self._change(note=text)
+
+    def say(self, text: str) -> None:
+        self._change(said=text)
+
+    def _change(self, **fields: Any) -> None:
+        self._status = replace(self._status, **fields)
+        if time.monotonic() - self._posted >= _SECONDS_BETWEEN_POSTS:
+            self._post(self._status)
+            self._posted = time.monotonic()
+
+
+def do(task: RunTask, post: Callable[[Status], None], stop: Stop) -> Record | Failure | str:
+    """The record, why there is none, or STOPPED. Whatever goes wrong is an answer: a worker outlives the runs it is given."""
+    try:
+        return _patiently(task, Reporting(post), stop)
+    except Interrupted:
+        return STOPPED
+    except SmopeError as error:
+        return Failure.of(error)
+    except Exception as error:
+        traceback.print_exc()
+        return Failure(f"{type(error).__name__}: {error}", f"This is a bug, or a machine in trouble: smope run --resume {task.folder}")
+
+
+def _patiently(task: RunTask, progress: Reporting, stop: Stop) -> Record:
+    patience = time.monotonic() + _SECONDS_FOR_THE_DEAD
+    while True:
+        try:
+            return run(task.config, task.folder, resume=True, progress=progress, stop=stop)
+        except FolderBusy:
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.5)

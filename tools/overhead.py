@@ -1,0 +1,90 @@
+"""What it costs to carry out many runs: the same tiny ones one after another, in two processes, and on Ray with two workers.
+
+    python tools/overhead.py [--runs 8] [--epochs 40] [--without-ray]
+
+Pictures are drawn here; the records of all ways must have the same digests. The overhead of a run is the time its worker was there and
+not at work in a run's loop: starting processes, importing torch, reading pictures and weights, waiting for the others to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+from smope.many import Executor, OneAfterAnother, Processes, RunTask
+from smope.many.ray_workers import RayWorkers
+from smope.methods import resolve
+
+COLOURS = ("red", "lime", "blue", "yellow", "white", "orange")
+
+
+def draw(root: Path) -> None:
+    """Six classes of coloured shapes."""
+    for number, colour in enumerate(COLOURS):
+        for part, count in (("train", 8), ("test", 4)):
+            folder = root / part / colour
+            folder.mkdir(parents=True)
+            for index in range(count):
+                image = Image.new("RGB", (16, 16), (20 * index, 30, 40))
+                pen = ImageDraw.Draw(image)
+                (pen.ellipse if number % 2 else pen.rectangle)((1 + index, 2, 9 + index, 10 + index), fill=colour)
+                image.save(folder / f"{index}.png")
+
+
+def config(pictures: Path, seed: int, epochs: int) -> dict[str, Any]:
+    """SMoPE on the tiny ViT."""
+    return {
+        "method": {"name": "smope", "preset": "paper", "experts": 4, "top_k": 2, "blocks": [0, 1, 2]},
+        "backbone": {"name": "vit-tiny-test", "image_size": 16},
+        "data": {"name": "folder", "root": str(pictures), "tasks": 3, "augmentation": "flip", "evaluation": "squash"},
+        "train": {"epochs": epochs, "batch_size": 8, "lr": 0.01},
+        "tap": {"epochs": 2},
+        "threads": 1,
+        "device": "cpu",
+        "seed": seed,
+    }
+
+
+def measure(way: Executor, tasks: list[RunTask]) -> tuple[float, float, list[str]]:
+    """Seconds on the wall, seconds inside runs, and the digests by seed."""
+    began = time.perf_counter()
+    records = {}
+    for outcome in way.carry_out(tasks):
+        if outcome.record is None:
+            raise SystemExit(f"{outcome.task.label} failed: {outcome.failure}")
+        records[outcome.task.label] = outcome.record
+    wall = time.perf_counter() - began
+    return wall, sum(record["seconds"] for record in records.values()), [record["digest"] for _, record in sorted(records.items())]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--runs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--without-ray", action="store_true")
+    asked = parser.parse_args()
+    ways: dict[str, tuple[Executor, int]] = {"local": (OneAfterAnother(), 1), "local, 2 jobs": (Processes(2), 2)}
+    if not asked.without_ray:
+        ways["Ray, 2 workers"] = (RayWorkers(jobs=2, cpus=1, options={"num_cpus": 2}), 2)
+    lines = ["| way | wall s | in runs s | overhead s a run |", "|---|---:|---:|---:|"]
+    seen: dict[str, list[str]] = {}
+    with tempfile.TemporaryDirectory(prefix="smope-overhead-") as scratch:
+        draw(Path(scratch) / "pictures")
+        for name, (way, workers) in ways.items():
+            configs = [resolve(config(Path(scratch) / "pictures", seed, asked.epochs)) for seed in range(asked.runs)]
+            tasks = [RunTask(f"seed {seed:03}", one, Path(scratch) / name / str(seed)) for seed, one in enumerate(configs)]
+            wall, inside, seen[name] = measure(way, tasks)
+            lines.append(f"| {name} | {wall:.1f} | {inside:.1f} | {(wall * workers - inside) / asked.runs:.2f} |")
+    if len({tuple(digests) for digests in seen.values()}) != 1:
+        raise SystemExit("the ways did not give the same records")
+    sys.stdout.write("\n".join(lines) + f"\n\n{asked.runs} runs of {asked.epochs} epochs; the digests are equal.\n")
+
+
+if __name__ == "__main__":
+    main()
