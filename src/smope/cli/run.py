@@ -37,6 +37,7 @@ def run(
     seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Instead of the recipe's own.", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.", show_default="runs/RECIPE/seedS")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run; RECIPE may then be its folder.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard to DIR as it learns.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, and print only where the record is.")] = False,
 ) -> None:
     """Learn a stream of tasks as a recipe says, and write its record.
@@ -54,7 +55,7 @@ def run(
         say(console, describe(config), "bold")
         if came_alone():
             say(console, "accelerate has started one process only; on CPUs use torchrun --nproc-per-node N -m smope run ...")
-    record = learn(config, folder, console, resume=resume, quiet=quiet)
+    record = learn(config, folder, console, resume=resume, quiet=quiet, tensorboard=tensorboard)
     if not main:
         return
     if quiet:

@@ -19,11 +19,20 @@ from smope.launch import place
 from smope.report import Record
 
 
-def learn(config: RunConfig, folder: Path, console: Console, *, resume: bool = False, quiet: bool = False, go_on: str = "") -> Record:
+def learn(
+    config: RunConfig,
+    folder: Path,
+    console: Console,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    go_on: str = "",
+    tensorboard: bool = False,
+) -> Record:
     """Learn a whole stream into `folder`. `go_on` is the advice after Ctrl-C, where it is not to resume."""
     try:
         with reporter(console, quiet) as progress, Interrupt(progress.stopping) as stop:
-            return run(config, folder, resume=resume, progress=progress, stop=stop)
+            return run(config, folder, resume=resume, progress=progress, stop=stop, tensorboard=tensorboard)
     except Interrupted as stopped:
         _part(stopped.problem, go_on or stopped.remedy)
     except KeyboardInterrupt:

@@ -50,6 +50,7 @@ class Loop:
     folder: Path | None = None  #: where checkpoints go; None keeps nothing
     progress: Progress = SILENT
     stop: Callable[[], bool] = lambda: False
+    watch: Callable[[Progressed], None] = lambda state: None  #: shown the state after every epoch and every evaluation
     _queries: dict[str, Tensor] = field(default_factory=dict)
     _optimizer_tensors: dict[str, Tensor] = field(default_factory=dict)
     _saved_at: float = field(default_factory=time.monotonic)
@@ -217,6 +218,7 @@ class Loop:
             entry["validation"] = self._held_out_loss(task.validation, update)
         self.state.history.append(entry)
         self.state.epoch_sums = {}
+        self.watch(self.state)
         bar.note(f"epoch {at.epoch + 1}/{phase.epochs} · loss {sum(means.values()):.3f}")
         at.epoch, at.step = at.epoch + 1, 0
 
@@ -269,6 +271,7 @@ class Loop:
                     row.append(100.0 * sum(true == answer for _, true, answer in answers) / len(answers))
                 predictions += answers
         self.state.accuracy.append(row)
+        self.watch(self.state)
         self.state.predictions = predictions if task.index == len(self.stream) - 1 else []
         self.progress.say(f"after task {task.index + 1}: {sum(row) / max(1, len(row)):.2f} % over {len(row)} tasks")
 

@@ -17,7 +17,7 @@ from smope.backbones import FrozenViT
 from smope.backbones.registry import backbone_info, load_backbone
 from smope.config import RunConfig
 from smope.data import TaskStream, Transform, load_dataset
-from smope.engine import checkpoint, record
+from smope.engine import checkpoint, live, record
 from smope.engine.checkpoint import Progressed
 from smope.engine.loop import Loop
 from smope.engine.record import changed_keys
@@ -51,11 +51,15 @@ def run(
     resume: bool = False,
     progress: Progress = SILENT,
     stop: Callable[[], bool] = lambda: False,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Learn the whole stream and return its record, written to `folder` as `record.json`.
 
-    With `resume`, a run that was stopped goes on where it was; one that is finished is returned as it is.
+    With `resume`, a run that was stopped goes on where it was; one that is finished is returned as it is. With `tensorboard`, its curves
+    are also written to `folder` for TensorBoard, while it learns.
     """
+    if tensorboard:
+        live.check_installed()
     runtime = runtime_for(config.device, config.threads, config.precision)
     if not runtime.is_main:
         return _follow(config, folder, runtime, stop)
@@ -70,7 +74,7 @@ def run(
             finished: dict[str, Any] = json.loads(found)
             return finished
         write_json(folder / "config.json", config.model_dump(mode="json"))
-        return _learn(config, folder, runtime, progress, stop)
+        return _learn(config, folder, runtime, progress, stop, tensorboard)
 
 
 def _follow(config: RunConfig, folder: Path | None, runtime: Runtime, stop: Callable[[], bool]) -> dict[str, Any]:
@@ -119,7 +123,9 @@ def trainable_parameters(method: Method) -> int:
     return sum(parameter.numel() for parameter in method.learnable().values())
 
 
-def _learn(config: RunConfig, folder: Path | None, runtime: Runtime, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any]:
+def _learn(
+    config: RunConfig, folder: Path | None, runtime: Runtime, progress: Progress, stop: Callable[[], bool], tensorboard: bool = False
+) -> dict[str, Any]:
     ready = prepare(config, runtime, progress)
     state = Progressed(split=ready.stream.split_fingerprint)
     loop = Loop(config, ready.stream, ready.transform, ready.vit, ready.method, runtime, state, folder, progress, stop)
@@ -129,6 +135,8 @@ def _learn(config: RunConfig, folder: Path | None, runtime: Runtime, progress: P
             raise CheckpointError(f"The images are not those {folder} was started with.", "Put them back, or choose another --out.")
         loop.resume(method_tensors, optimizer_tensors)
         progress.say(f"resuming in task {loop.position.task + 1} of {len(ready.stream)}")
+    if tensorboard and folder is not None:
+        loop.watch = live.Board(folder, loop.state)
     loop.run()
     result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method), runtime.processes)
     if folder is not None and runtime.is_main:

@@ -1,0 +1,78 @@
+"""What TensorBoard is told is what the run's own files say, also after a stop."""
+
+import importlib.util
+
+import pytest
+
+from smope.engine import live
+from smope.engine.checkpoint import Progressed
+from smope.engine.run import run
+from smope.errors import ConfigError
+from smope.methods import resolve
+
+pytest.importorskip("tensorboard")
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+
+def scalars(folder):
+    board = EventAccumulator(str(folder / live.FOLDER))
+    board.Reload()
+    return {tag: [(event.step, round(event.value, 4)) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
+
+
+def epoch(number, loss, **more):
+    return {"task": 0, "phase": "train", "epoch": number, "loss": {"ce": loss}, **more}
+
+
+def test_every_epoch_and_every_task_is_told_once(tmp_path):
+    state = Progressed()
+    board = live.Board(tmp_path, state)
+    state.history.append(epoch(0, 2.0))
+    board(state)
+    state.history.append(epoch(1, 1.0, validation=0.5))
+    board(state)
+    state.accuracy.append([80.0])
+    board(state)
+    state.accuracy.append([70.0, 90.0])
+    board(state)
+    assert scalars(tmp_path) == {
+        "train/ce": [(0, 2.0), (1, 1.0)],
+        "validation/cross-entropy": [(1, 0.5)],
+        "accuracy/mean over tasks": [(1, 80.0), (2, 80.0)],
+        "accuracy of task 1/after task": [(1, 80.0), (2, 70.0)],
+        "accuracy of task 2/after task": [(2, 90.0)],
+    }
+
+
+def test_a_run_that_goes_on_from_an_earlier_checkpoint_draws_over_what_it_had_drawn(tmp_path):
+    state = Progressed(history=[epoch(0, 3.0)])
+    live.Board(tmp_path, Progressed())(state)
+    lost = Progressed(history=[epoch(0, 3.0), epoch(1, 9.0)])
+    live.Board(tmp_path, state)(lost)
+    again = Progressed(history=[epoch(0, 3.0), epoch(1, 2.0)])
+    live.Board(tmp_path, Progressed(history=[epoch(0, 3.0)]))(again)
+    assert scalars(tmp_path)["train/ce"][-1] == (1, 2.0)
+
+
+def test_a_run_writes_its_curves_while_it_learns(tmp_path, pictures):
+    config = resolve(
+        {
+            "method": {"name": "linear"},
+            "backbone": {"name": "vit-tiny-test", "image_size": 16},
+            "data": {"name": "folder", "root": str(pictures), "tasks": 3},
+            "train": {"epochs": 2, "batch_size": 8},
+            "threads": 1,
+            "device": "cpu",
+        }
+    )
+    record = run(config, tmp_path, tensorboard=True)
+    told = scalars(tmp_path)
+    means = [sum(row) / len(row) for row in record["accuracy"]]
+    assert told["accuracy/mean over tasks"] == [(task + 1, pytest.approx(mean, abs=1e-3)) for task, mean in enumerate(means)]
+    assert len(told["train/ce"]) == 6
+
+
+def test_without_tensorboard_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="TensorBoard is not installed"):
+        live.check_installed()
