@@ -17,7 +17,7 @@ PARALLEL ?= -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-timm bench results lint format lock clean
+.PHONY: help setup demo test test-timm bench results soak audit lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,15 @@ bench: $(READY) ## Measure what is claimed of speed and memory, turn by turn (ab
 
 results: $(READY) ## List the records the project promises, and run the missing ones
 	$(BIN)/smope results
+
+# atheris is no part of the lock: it is brought if it can be had, and missed with a word if not.
+soak: $(READY) ## Try to break it: kills, bad disks, bent files, memory, load; one table (under 20 minutes on two quiet cores)
+	@test -d $(VENV)/fuzz || $(PIP) install --target $(VENV)/fuzz atheris || echo "soak: atheris cannot be had here; its rows will say so"
+	PYTHONPATH=tools $(BIN)/python -m soak $(SOAK_ARGS)
+
+audit: $(READY) ## Ask which locked packages have known vulnerabilities, where that can be asked
+	@test -x $(VENV)/audit/bin/pip-audit || { $(BIN)/python -m venv --clear $(VENV)/audit && $(VENV)/audit/bin/python -m pip install -qq --disable-pip-version-check pip-audit==2.10.1; }
+	@$(BIN)/python tools/audit.py $(VENV)/audit/bin/pip-audit requirements/lock.txt requirements/torch.txt
 
 lint: $(READY) ## Check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check

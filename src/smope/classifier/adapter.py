@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor
@@ -21,8 +21,9 @@ from torch import Tensor
 from smope.classifier.calibration import Calibration
 from smope.classifier.settings import Settings
 from smope.config import RunConfig, Section
-from smope.errors import SmopeError
-from smope.files import atomic_write
+from smope.errors import DataError, SmopeError
+from smope.files import atomic_write, parse_json
+from smope.labels import LabelSpace, check_name
 
 FORMAT = 1
 KIND = "smope adapter"
@@ -77,6 +78,20 @@ class Document(Section):
     history: list[Entry]
     calibration: Calibration
 
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Document:
+        """A file from elsewhere may say anything; what it says here is used to size things and shown to people."""
+        if not isinstance(self.config.method.get("name"), str):
+            raise ValueError("config.method names no method")
+        if self.preprocessing.size != self.config.backbone.image_size or self.backbone.name != self.config.backbone.name:
+            raise ValueError("backbone and preprocessing are not those of its config")
+        try:
+            for name in LabelSpace(self.names).live:
+                check_name(name)
+        except DataError as error:
+            raise ValueError(error.problem.rstrip(".")) from None
+        return self
+
     @property
     def classes(self) -> list[str]:
         """The classes that can be predicted."""
@@ -116,10 +131,17 @@ def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get("smope")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
+    except (
+        SafetensorError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        OSError,
+    ) as error:  # what torch cannot hold is no tensor of ours
         raise AdapterError(f"{path} is no adapter, or damaged ({error}).", remedy) from None
     try:
-        values = json.loads(text or "null")
+        values = parse_json(text or "null")
     except ValueError:
         values = None
     if not isinstance(values, dict) or values.get("kind") != KIND:
@@ -160,7 +182,7 @@ def step_back(path: Path) -> Document:
 
 def _carried_over(path: Path, values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
     seen = values.get("format")
-    if not isinstance(seen, int) or seen > FORMAT:
+    if not isinstance(seen, int) or isinstance(seen, bool) or seen > FORMAT:
         by = f" (written by smope {values.get('version', '?')})"
         raise AdapterError(f"{path} has adapter format {seen}{by}; this program reads up to {FORMAT}.", "Update smope to use it.")
     while seen < FORMAT:

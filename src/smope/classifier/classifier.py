@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import smope
@@ -201,10 +202,8 @@ class ContinualClassifier(EstimatorVerbs):
     ) -> ContinualClassifier:
         """The classifier in a file, on the very backbone it was taught with; `backbone_file` holds its weights, if the cache does not."""
         document, tensors = adapter.read(Path(path))
-        config = document.config
-        if device is not None:
-            config = config.model_copy(update={"device": device})
-            document = document.model_copy(update={"config": config})
+        config = document.config.model_copy(update={"device": device or "auto"})  # where it was taught says nothing about here
+        document = document.model_copy(update={"config": config})
         made = cls(
             document.backbone.name,
             method=config.method["name"],
@@ -216,6 +215,7 @@ class ContinualClassifier(EstimatorVerbs):
         )
         made._body = embody_stored(document, str(path), backbone_file, progress)
         made._knowledge = from_document(made._body, document, _of_method(tensors), str(path))
+        made._check_it_sees(str(path))
         made._file = Path(path)
         return made
 
@@ -259,6 +259,18 @@ class ContinualClassifier(EstimatorVerbs):
             made = iter(make(part.seen) if part.seen is not None else [])
             yield part.names, [next(made) if skipped is None else skipped for skipped in part.skipped]
 
+    def _check_it_sees(self, place: str) -> None:
+        """A file from elsewhere may hold tensors that fit one by one and not together: a look at a blank picture tells."""
+        size = self._ready().transform.size
+        blank = np.zeros((size, size, 3), np.uint8)
+        try:
+            (part,) = look(self._ready(), self._known().method, [blank])
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            reason = " ".join(str(error).split())[:160]
+            raise AdapterError(f"{place} holds parts that do not fit together: {reason}.", "The file was damaged; learn anew.") from None
+        if part.seen is None or part.seen.logits_BC.shape != (1, len(self._known().labels)):
+            raise AdapterError(f"{place} answers for other classes than it names.", "The file was damaged; learn anew.")
+
     def _answers(self, seen: Seen) -> list[Answer]:
         threshold, names = self.threshold, self.classes
         probability_BC = self._probabilities(seen)
@@ -280,7 +292,7 @@ class ContinualClassifier(EstimatorVerbs):
         return (seen.logits_BC[:, self._live_rows()].double() / temperature).softmax(1)
 
 
-def _of_method(tensors: dict[str, torch.Tensor]) -> dict[str, object]:
+def _of_method(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name.removeprefix("method."): tensor for name, tensor in tensors.items()}
 
 

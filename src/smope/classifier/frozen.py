@@ -44,6 +44,7 @@ def embody(
 def embody_stored(document: Document, place: str, file: str | Path | None, progress: Progress) -> Body:
     """The frozen part that an adapter was taught with; other weights under the same name are refused."""
     config = document.config
+    config = config.model_copy(update={"backbone": config.backbone.model_copy(update={"file": None})})  # a file names no other file
     vit = _load(config, file, progress)
     if vit.fingerprint != document.backbone.fingerprint:
         raise AdapterError(

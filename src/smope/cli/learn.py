@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -135,10 +136,12 @@ def _open(file: Path, chosen: dict[str, Any], weights: Path | None, new: bool, p
     return classifier
 
 
-def _alone(file: Path) -> AbstractContextManager[None]:
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
     """Two learners of one file would each forget what the other taught."""
-    sweep(file.parent)
-    return lock(file.with_name(f".{file.name}.lock"), waiting=partial(_refuse, file))
+    with lock(file.with_name(f".{file.name}.lock"), waiting=partial(_refuse, file)):
+        sweep(file.parent, held=lambda name: name in (file.name, f"{file.name}.before"))
+        yield
 
 
 def _refuse(file: Path) -> None:

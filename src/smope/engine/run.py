@@ -4,6 +4,7 @@ folder in order (`config.json`, `checkpoint.safetensors`, `history.json`, `recor
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from smope.backbones.registry import backbone_info, load_backbone
 from smope.config import RunConfig
 from smope.data import TaskStream, Transform, load_dataset
 from smope.engine import checkpoint, record
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import Progressed, telling_disk_errors
 from smope.engine.loop import Loop
 from smope.engine.record import changed_keys
 from smope.engine.runtime import Runtime, SingleProcess
@@ -50,14 +51,16 @@ def run(
     """
     if folder is None:
         return _learn(config, None, progress, stop)
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder / ".lock", waiting=partial(_refuse_second, folder)):
-        sweep(folder)
+    with ExitStack() as alone:
+        with telling_disk_errors(folder / ".lock"):
+            folder.mkdir(parents=True, exist_ok=True)
+            alone.enter_context(lock(folder / ".lock", waiting=partial(_refuse_second, folder)))
+        sweep(folder, held=lambda name: True)
         _check_folder(config, folder, resume)
         if (folder / RECORD).exists():
-            finished: dict[str, Any] = read_json(folder / RECORD)
-            return finished
-        write_json(folder / "config.json", config.model_dump(mode="json"))
+            return _read_object(folder / RECORD)
+        with telling_disk_errors(folder / "config.json"):
+            write_json(folder / "config.json", config.model_dump(mode="json"))
         return _learn(config, folder, progress, stop)
 
 
@@ -113,8 +116,9 @@ def _learn(config: RunConfig, folder: Path | None, progress: Progress, stop: Cal
     loop.run()
     result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method))
     if folder is not None:
-        write_json(folder / "history.json", loop.state.history)
-        write_json(folder / RECORD, result, wide=True)
+        with telling_disk_errors(folder / RECORD):
+            write_json(folder / "history.json", loop.state.history)
+            write_json(folder / RECORD, result, wide=True)
     return result
 
 
@@ -125,16 +129,22 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
         return
     if not resume:
         raise CheckpointError(f"{folder} already holds a run.", "Continue it with --resume, or choose another --out.")
-    try:
-        before: dict[str, Any] = read_json(folder / "config.json")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / 'config.json'} cannot be read ({error}).", "Choose another --out.") from None
-    changed = changed_keys(before, config.model_dump(mode="json"))
+    changed = changed_keys(_read_object(folder / "config.json"), config.model_dump(mode="json"))
     if changed:
         raise CheckpointError(
             f"{folder} was started with other settings: {', '.join(changed)} differ.",
             "Resume without overrides, or choose another --out.",
         )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        values = read_json(path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}).", "Choose another --out.") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds a {type(values).__name__}, which no run has written.", "Choose another --out.")
+    return values
 
 
 def _check_measurable(stream: TaskStream, tuning: bool) -> None:
