@@ -17,7 +17,7 @@ PARALLEL ?= -n auto --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-browser test-distributed test-timm bench results docs lint format lock clean
+.PHONY: help setup demo test test-browser test-distributed test-timm bench results soak audit docs lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,15 @@ results: $(READY) ## List the records the project promises, and run the missing 
 docs: $(READY) ## Build the documentation into site/, strictly; read it with a browser
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo "docs: open site/index.html; with search: $(BIN)/python -m http.server -d site"
+
+# atheris is no part of the lock: it is brought if it can be had, and missed with a word if not.
+soak: $(READY) ## Try to break it: kills, bad disks, bent files, memory, load; one table (under 20 minutes on two quiet cores)
+	@test -d $(VENV)/fuzz || $(PIP) install --target $(VENV)/fuzz atheris || echo "soak: atheris cannot be had here; its rows will say so"
+	PYTHONPATH=tools $(BIN)/python -m soak $(SOAK_ARGS)
+
+audit: $(READY) ## Ask which locked packages have known vulnerabilities, where that can be asked
+	@test -x $(VENV)/audit/bin/pip-audit || { $(BIN)/python -m venv --clear $(VENV)/audit && $(VENV)/audit/bin/python -m pip install -qq --disable-pip-version-check pip-audit==2.10.1; }
+	@$(BIN)/python tools/audit.py $(VENV)/audit/bin/pip-audit requirements/lock.txt requirements/torch.txt
 
 lint: $(READY) ## Check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check

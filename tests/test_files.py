@@ -225,3 +225,82 @@ def test_wide_json_reads_the_same_with_a_line_an_entry(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         files.write_json(tmp_path / "nan.json", {"a": float("nan")}, wide=True)
     assert not (tmp_path / "nan.json").exists()
+
+
+def test_a_temporary_that_bears_our_own_id_and_is_not_ours_is_an_earlier_process_of_that_id(tmp_path: Path) -> None:
+    """In a container the program has the same process id each time it is started."""
+    left = tmp_path / f".file.{files._host()}-{os.getpid()}-00000000.tmp"
+    left.write_text("half")
+    with files.atomic_write(tmp_path / "file") as temporary:
+        temporary.write_text("whole")
+        assert files.sweep(tmp_path) == [left] and temporary.exists()
+    assert not files._OURS, "what is finished is not remembered"
+
+
+def test_who_holds_the_lock_of_a_file_need_not_ask_whether_its_writer_lives(tmp_path: Path) -> None:
+    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        mine, others = (tmp_path / f".{name}.{files._host()}-{alive.pid}-00000000.tmp" for name in ("mine", "others"))
+        for path in (mine, others):
+            path.write_text("half")
+        assert files.sweep(tmp_path, held=lambda name: name == "mine") == [mine]
+        assert others.exists()
+    finally:
+        alive.kill()
+        alive.wait()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_lock_is_not_kept_by_a_process_forked_from_its_dead_owner(tmp_path: Path) -> None:
+    """Processes that decode pictures outlive a killed run by some seconds."""
+    script = """
+import os, signal, sys, time, pathlib
+from smope import files
+with files.lock(pathlib.Path(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    pathlib.Path(sys.argv[2] + ".new").write_text(str(child))
+    os.rename(sys.argv[2] + ".new", sys.argv[2])
+    time.sleep(60)
+"""
+    owner = run_python(script, tmp_path / "lock", tmp_path / "child")
+    wait_for(tmp_path / "child", 60)
+    child = int((tmp_path / "child").read_text())
+    try:
+        with pytest.raises(InterruptedError), files.lock(tmp_path / "lock", _refuse):
+            pass
+        owner.kill()
+        owner.wait()
+        os.kill(child, 0)  # it lives
+        with files.lock(tmp_path / "lock", lambda: pytest.fail("a dead owner holds the lock")):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def _refuse() -> None:
+    raise InterruptedError
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such permissions here")
+@pytest.mark.parametrize(("umask", "file", "folder"), [(0o000, 0o664, 0o775), (0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])
+def test_the_umask_is_respected_and_nothing_is_for_anyone_to_write(tmp_path: Path, umask: int, file: int, folder: int) -> None:
+    before = os.umask(umask)
+    try:
+        files.write_json(tmp_path / "value.json", {})
+        with files.atomic_directory(tmp_path / "set") as filling:
+            (filling / "one").write_text("1")
+        with files.lock(tmp_path / "lock"):
+            pass
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
+    assert modes == {"value.json": file, "lock": file, "one": file, "set": folder}
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "[" * 100_000, "{", "\ud800", "1" + "0" * 5000])
+def test_what_is_no_json_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        files.parse_json(text)

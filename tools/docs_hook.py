@@ -13,12 +13,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File, Files
+
 import docs_layers
 import docs_results
 import docs_scale
 import docs_speed
-from mkdocs.structure.files import File, Files
-
 from smope.report import palette
 
 ROOT = Path(__file__).resolve().parents[1]

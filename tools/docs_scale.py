@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import median
 
 import docs_speed
-
 from smope.backbones.registry import backbone_info
 from smope.classifier.settings import Settings
 from smope.config import RunConfig

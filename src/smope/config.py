@@ -33,7 +33,7 @@ class DataConfig(Section):
     augmentation: Literal["none", "flip", "mild", "random-resized-crop"] = Field("random-resized-crop")
     evaluation: Literal["squash", "resize-crop"] = Field("resize-crop", description="how an image is brought to size for a prediction")
     normalisation: Literal["backbone", "imagenet", "half", "identity"] = Field("backbone")
-    workers: int = Field(0, ge=0, description="decoding processes; 0 decodes in this one")
+    workers: int = Field(0, ge=0, le=256, description="decoding processes; 0 decodes in this one")
 
     @model_validator(mode="after")
     def _one_way_to_cut(self) -> DataConfig:
@@ -46,7 +46,7 @@ class BackboneConfig(Section):
     """Which frozen ViT looks at the pictures."""
 
     name: str = Field("dinov2-s14-reg-mri", description="`smope backbones` lists them")
-    image_size: int = Field(224, gt=0, description="side of the square image in pixels, a multiple of the patch")
+    image_size: int = Field(224, gt=0, le=1024, description="side of the square image in pixels, a multiple of the patch")
     file: str | None = Field(None, description="weights on disk to use for this name")
 
 
@@ -137,7 +137,7 @@ class RunConfig(Section):
     train: TrainConfig = TrainConfig()
     tap: TapConfig = TapConfig(kind="off")
     seed: int = Field(0, ge=0)
-    threads: int = Field(2, gt=0, description="CPU threads; part of the run, because sums depend on it in the last bit")
+    threads: int = Field(2, gt=0, le=1024, description="CPU threads; part of the run, because sums depend on it in the last bit")
     device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto")
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         None, description="of the ViT's products, float32 if empty; prompts' scores, softmax, losses and statistics stay in float32"

@@ -4,6 +4,8 @@ A kill at any moment leaves the old file, the new file, or a temporary that carr
 next one to pass (`sweep`) can tell what a dead process left behind from what a living one is writing. Locks only save double
 work: nothing here is wrong without them, because two writers of one file both end in a rename of a complete one.
 
+Permissions are what the user's umask leaves of an ordinary file's, and never "anyone may write".
+
 OSError passes through; the callers know what the user was doing and what to advise.
 """
 
@@ -17,19 +19,24 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 #: a temporary this old is nobody's, whatever its process id says: ids are reused, and other hosts' cannot be asked
 _ABANDONED_SECONDS = 24 * 3600
 _LOCK_POLL_SECONDS = 0.1
 _CHUNK = 1 << 20
-_TEMP_NAME = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
+_TEMP_NAME = re.compile(r"\.(?P<of>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
+_OTHERS_WRITE = stat.S_IWOTH
+#: temporaries that this process has made: one that bears its id and is not among them is an earlier process's, as in a container, where
+#: the program has the same id each time it is started
+_OURS: set[str] = set()
 
 
 def cache_dir() -> Path:
@@ -69,6 +76,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
         settle(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+        _OURS.discard(temporary.name)
 
 
 @contextmanager
@@ -80,7 +88,9 @@ def atomic_directory(final: Path) -> Iterator[Path]:
         filling = folder / final.name
         filling.mkdir()
         yield filling
+        _deny_others(filling)
         for path in filling.rglob("*"):
+            _deny_others(path)
             if path.is_file():
                 _sync(path)
         os.rename(filling, final)
@@ -97,10 +107,12 @@ def scratch(beside: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        _OURS.discard(folder.name)
 
 
 def settle(temporary: Path, path: Path) -> None:
     """Flush a finished file to the disk and rename it to `path`, replacing what was there."""
+    _deny_others(temporary)
     _sync(temporary)
     os.replace(temporary, path)
     _sync_folder(path.parent)
@@ -119,12 +131,27 @@ def write_json(path: Path, value: Any, *, wide: bool = False) -> None:
 
 def read_json(path: Path) -> Any:
     """What `write_json` wrote. A file that is not JSON is a ValueError."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    return parse_json(path.read_text(encoding="utf-8"))
 
 
-def sweep(folder: Path) -> list[Path]:
-    """Remove the temporaries that dead processes left in `folder`, and say which they were."""
-    stale = [path for path in folder.glob(".*.tmp") if _is_abandoned(path)] if folder.is_dir() else []
+def parse_json(text: str) -> Any:
+    """What a JSON text says, or a ValueError: also where it has NaN, or is nested deeper than anything we write."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def sweep(folder: Path, held: Callable[[str], bool] = lambda name: False) -> list[Path]:
+    """Remove the temporaries that dead processes left in `folder`, and say which they were.
+
+    `held` says of a file's name whether the caller holds its lock: then nobody else can be writing it, whatever a process id says.
+    """
+    stale = [path for path in folder.glob(".*.tmp") if _is_abandoned(path, held)] if folder.is_dir() else []
     for path in stale:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -140,7 +167,7 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
     `waiting` is called once if someone else holds it. The file stays: removing a lock file that another may be opening is a race.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as handle:
+    with open(path, "a+b", opener=_without_others) as handle, _not_inherited(handle):
         if not _take(handle.fileno()):
             if waiting is not None:
                 waiting()
@@ -150,7 +177,32 @@ def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None
             yield
         finally:
             # not left to close(): a forked child may share the handle and would go on holding the lock
-            _give(handle.fileno())
+            if not handle.closed:
+                _give(handle.fileno())
+
+
+_HELD: set[IO[bytes]] = set()
+
+
+@contextmanager
+def _not_inherited(handle: IO[bytes]) -> Iterator[None]:
+    """A process forked meanwhile (one that decodes pictures, say) lets go of the handle: it may outlive a killed owner by seconds."""
+    _HELD.add(handle)
+    try:
+        yield
+    finally:
+        _HELD.discard(handle)
+
+
+def _let_go_in_child() -> None:
+    for handle in _HELD:
+        handle.close()
+    _HELD.clear()
+    _OURS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 if sys.platform == "win32":
@@ -191,7 +243,20 @@ else:
 
 
 def _temporary_beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    _OURS.add(temporary.name)
+    return temporary
+
+
+def _without_others(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o666 & ~_OTHERS_WRITE)
+
+
+def _deny_others(path: Path) -> None:
+    """Where the umask would let anyone write, do not."""
+    mode = stat.S_IMODE(path.lstat().st_mode)
+    if mode & _OTHERS_WRITE and not path.is_symlink():
+        path.chmod(mode & ~_OTHERS_WRITE)
 
 
 def _host() -> str:
@@ -199,11 +264,12 @@ def _host() -> str:
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
-def _is_abandoned(path: Path) -> bool:
+def _is_abandoned(path: Path, held: Callable[[str], bool]) -> bool:
     named = _TEMP_NAME.fullmatch(path.name)
-    if named is None:
+    if named is None or path.name in _OURS:
         return False
-    if named["host"] == _host() and not _is_alive(int(named["pid"])):
+    pid = int(named["pid"])
+    if held(named["of"]) or (named["host"] == _host() and (pid == os.getpid() or not _is_alive(pid))):
         return True
     try:
         return time.time() - path.stat().st_mtime > _ABANDONED_SECONDS

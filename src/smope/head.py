@@ -18,7 +18,7 @@ class Growing(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
             incoming = state_dict.get(prefix + name)
-            if tensor is not None and incoming is not None and incoming.shape != tensor.shape:
+            if tensor is not None and incoming is not None and incoming.shape != tensor.shape and _differs_in_rows(incoming, tensor):
                 self._resize(name, incoming.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -26,6 +26,11 @@ class Growing(nn.Module):
         old = getattr(self, name)
         new = torch.zeros(shape, dtype=old.dtype, device=old.device)
         setattr(self, name, nn.Parameter(new) if isinstance(old, nn.Parameter) else new)
+
+
+def _differs_in_rows(one: Tensor, other: Tensor) -> bool:
+    """Only in the number of rows; any other difference is left to be refused."""
+    return one.ndim == other.ndim > 0 and one.shape[1:] == other.shape[1:]
 
 
 def appended(old: nn.Parameter, rows: Tensor) -> nn.Parameter:

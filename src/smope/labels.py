@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from smope.errors import DataError, nearest
+
+NAME_LIMIT = 200
 
 
 class LabelSpace:
@@ -80,3 +83,18 @@ class LabelSpace:
         if name not in self._rows:
             raise DataError(f"There is no class '{name}'.", nearest(name, self._rows))
         return self._rows[name]
+
+
+def check_name(name: object) -> str:
+    """A class name, stripped; a DataError says what is wrong with it."""
+    remedy = f"A class name is one line of 1 to {NAME_LIMIT} characters."
+    if not isinstance(name, str):
+        raise DataError(f"A class is called {name!r:.80}, which is no text.", remedy)
+    name = str(name).strip()
+    if not name:
+        raise DataError("A class name is empty.", remedy)
+    if len(name) > NAME_LIMIT:
+        raise DataError(f"The class name '{name[:40]}...' has {len(name)} characters.", remedy)
+    if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in name):
+        raise DataError(f"The class name {name!a} holds a line break or a control character.", remedy)
+    return name

@@ -58,6 +58,10 @@ class ClassStatistics(Growing):
             old: Tensor = getattr(self, name)
             setattr(self, name, torch.cat([old, old.new_zeros(count, *old.shape[1:])]))
 
+    def of_classes(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What has one row a class."""
+        return self.count_C, self.mean_CD, self.scatter_CD
+
     @torch.no_grad()
     def add(self, feature_BD: Tensor, rows_B: Tensor) -> None:
         """Merge features of any classes, old or new."""
@@ -66,7 +70,7 @@ class ClassStatistics(Growing):
 
     def retire(self, rows: Tensor) -> None:
         """Forget classes: nothing is drawn of them again. What they taught the shared factor stays in it."""
-        for tensor in (self.count_C, self.mean_CD, self.scatter_CD):
+        for tensor in self.of_classes():
             tensor[rows] = 0
         if self.tap.kind == "full":
             stay = ~torch.isin(self.owner_R, rows)

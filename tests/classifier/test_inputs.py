@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from smope.classifier import inputs
-from smope.classifier.inputs import check_name, gather, open_picture
+from smope.classifier.inputs import gather, open_picture
 from smope.errors import DataError
+from smope.labels import check_name
 
 from .conftest import draw, pairs, write_folder
 

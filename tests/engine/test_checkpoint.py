@@ -143,7 +143,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint_and_nothing_else(path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full_disk)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(CheckpointError, match="No space"):
         checkpoint.save(path, Progressed(), {}, Toy(seed=1), None)
     assert path.read_bytes() == before and [entry.name for entry in path.parent.iterdir()] == [path.name]
 

@@ -161,7 +161,7 @@ def _guess(state: Mapping[str, object]) -> str | None:
 def _innermost(state: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
     for entry in layout.nested:
         inner = state.get(entry)
-        if isinstance(inner, Mapping):
+        if isinstance(inner, Mapping) and all(isinstance(key, str) for key in inner):
             return inner
     return state
 
@@ -227,9 +227,9 @@ def _any_match(names: Iterable[str], patterns: tuple[str, ...]) -> bool:
 
 
 def _depth(names: Iterable[str]) -> int:
-    """One more than the highest block that has a first norm."""
-    found = [re.fullmatch(r"blocks\.(\d+)\.norm1\.weight", name) for name in names]
-    return 1 + max((int(match[1]) for match in found if match), default=0)
+    """One more than the highest block that has a first norm; but a ViT has no more blocks than a file has names."""
+    found = [re.fullmatch(r"blocks\.(\d{1,6})\.norm1\.weight", name) for name in names]
+    return min(max(1, len(found)), 1 + max((int(match[1]) for match in found if match), default=0))
 
 
 def _wrong_keys(keys: Mapping[str, str], inner: Mapping[str, object]) -> list[str]:
@@ -241,8 +241,12 @@ def _wrong_keys(keys: Mapping[str, str], inner: Mapping[str, object]) -> list[st
     expected = expected_keys(_depth(keys), has(".gamma"), int("reg_token" in keys), has(".attn.qkv.bias"))
     surplus = [f"surplus {key}" for name, key in sorted(keys.items()) if name not in expected]
     missing = [f"missing {name}" for name in sorted(expected - keys.keys())]
-    other = [f"{key} is no tensor" for name, key in sorted(keys.items()) if name in expected and not isinstance(inner[key], Tensor)]
+    other = [f"{key} is no tensor" for name, key in sorted(keys.items()) if name in expected and not _is_plain(inner[key])]
     return surplus + missing + other
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided and not value.is_quantized and not value.is_complex()
 
 
 def _wrong_shapes(weights: Mapping[str, Tensor]) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import http.client
 import math
-import pickle
 import ssl
 import urllib.error
 import urllib.request
@@ -19,7 +18,6 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -29,7 +27,7 @@ from smope.backbones import hub
 from smope.backbones.layouts import expected_shapes
 from smope.backbones.onnx_weights import read_onnx
 from smope.backbones.vit import VitShape
-from smope.errors import AssetError, WeightsError
+from smope.errors import AssetError, SmopeError, WeightsError
 from smope.progress import Progress
 
 _PATIENCE_SECONDS = 10.0
@@ -178,7 +176,9 @@ def read_checkpoint(path: Path) -> Mapping[str, object]:
     try:
         with telling_disk_errors(path):
             raw = _READERS.get(path.suffix, _read_pickle)(path)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except SmopeError:
+        raise
+    except Exception as error:  # a damaged file stumbles anywhere: in safetensors, in a zip's folder, in a pickle's opcodes, in torch
         reason = " ".join(str(error).split())[:160]
         raise AssetError(f"{path} cannot be read as a checkpoint: {reason}.", "It may be damaged, or hold more than tensors.") from error
     if not isinstance(raw, Mapping) or not all(isinstance(key, str) for key in raw):

@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor
@@ -23,8 +23,9 @@ from torch import Tensor
 from smope.classifier.calibration import Calibration
 from smope.classifier.settings import Settings
 from smope.config import RunConfig, Section
-from smope.errors import CheckpointError, SmopeError
-from smope.files import atomic_write, lock, sweep
+from smope.errors import CheckpointError, DataError, SmopeError
+from smope.files import atomic_write, lock, parse_json, sweep
+from smope.labels import LabelSpace, check_name
 
 FORMAT = 1
 KIND = "smope adapter"
@@ -80,6 +81,20 @@ class Document(Section):
     history: list[Entry]
     calibration: Calibration
 
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Document:
+        """A file from elsewhere may say anything; what it says here is used to size things and shown to people."""
+        if not isinstance(self.config.method.get("name"), str):
+            raise ValueError("config.method names no method")
+        if self.preprocessing.size != self.config.backbone.image_size or self.backbone.name != self.config.backbone.name:
+            raise ValueError("backbone and preprocessing are not those of its config")
+        try:
+            for name in LabelSpace(self.names).live:
+                check_name(name)
+        except DataError as error:
+            raise ValueError(error.problem.rstrip(".")) from None
+        return self
+
     @property
     def classes(self) -> list[str]:
         """The classes that can be predicted."""
@@ -91,13 +106,15 @@ def before(path: Path) -> Path:
     return path.with_name(f"{path.name}.before")
 
 
-def alone(path: Path, waiting: Callable[[], None] | None = None) -> AbstractContextManager[None]:
+@contextmanager
+def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold an adapter against other learners: two of one file would each forget what the other taught.
 
     If someone else holds it, `waiting` is called once, and then it is waited for; without `waiting` that is refused.
     """
-    sweep(path.parent)
-    return lock(path.with_name(f".{path.name}.lock"), waiting=waiting or partial(_refuse, path))
+    with lock(path.with_name(f".{path.name}.lock"), waiting=waiting or partial(_refuse, path)):
+        sweep(path.parent, held=lambda name: name in (path.name, before(path).name))
+        yield
 
 
 def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None:
@@ -128,10 +145,17 @@ def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get("smope")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
+    except (
+        SafetensorError,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        OSError,
+    ) as error:  # what torch cannot hold is no tensor of ours
         raise AdapterError(f"{path} is no adapter, or damaged ({error}).", remedy) from None
     try:
-        values = json.loads(text or "null")
+        values = parse_json(text or "null")
     except ValueError:
         values = None
     if not isinstance(values, dict) or values.get("kind") != KIND:
@@ -190,7 +214,7 @@ def step_back(path: Path) -> Document:
 
 def _carried_over(path: Path, values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
     seen = values.get("format")
-    if not isinstance(seen, int) or seen > FORMAT:
+    if not isinstance(seen, int) or isinstance(seen, bool) or seen > FORMAT:
         by = f" (written by smope {values.get('version', '?')})"
         raise AdapterError(f"{path} has adapter format {seen}{by}; this program reads up to {FORMAT}.", "Update smope to use it.")
     while seen < FORMAT:

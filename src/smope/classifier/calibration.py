@@ -41,8 +41,8 @@ class Sums(Section):
 
     loss: float = 0.0  #: -log probability of the true class
     other: float = 0.0  #: mean of it over the other classes
-    confidence: list[float] = Field(default_factory=lambda: [0.0] * BINS)
-    hits: list[int] = Field(default_factory=lambda: [0] * BINS)
+    confidence: list[float] = Field(default_factory=lambda: [0.0] * BINS, min_length=BINS, max_length=BINS)
+    hits: list[int] = Field(default_factory=lambda: [0] * BINS, min_length=BINS, max_length=BINS)
 
     def plus(self, other: Sums) -> Sums:
         return Sums(
@@ -56,9 +56,11 @@ class Sums(Section):
 class Calibration(Section):
     """All that stays of held-back pictures: numbers."""
 
-    pictures: int = 0  #: behind `sums`
+    pictures: int = Field(0, ge=0)  #: behind `sums`
     earlier: int = 0  #: of them, those of updates before the last one that had any
-    sums: list[Sums] = Field(default_factory=lambda: [Sums() for _ in TEMPERATURES])
+    sums: list[Sums] = Field(
+        default_factory=lambda: [Sums() for _ in TEMPERATURES], min_length=len(TEMPERATURES), max_length=len(TEMPERATURES)
+    )
     distances: dict[int, list[float]] = Field(default_factory=dict)  #: by head row, oldest first
 
     def after(self, logits_BC: Tensor, distance_B: Tensor | None, rows_B: Tensor, kept: int) -> Calibration:

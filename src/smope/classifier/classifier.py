@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import smope
@@ -216,10 +217,8 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         Weights that another classifier, `sharing`, has in memory are not loaded again.
         """
         document, tensors = adapter.read(Path(path))
-        config = document.config
-        if device is not None:
-            config = config.model_copy(update={"device": device})
-            document = document.model_copy(update={"config": config})
+        config = document.config.model_copy(update={"device": device or "auto"})  # where it was taught says nothing about here
+        document = document.model_copy(update={"config": config})
         made = cls(
             document.backbone.name,
             method=config.method["name"],
@@ -232,6 +231,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         )
         made._body = embody_stored(document, str(path), backbone_file, progress, sharing._body if sharing is not None else None)
         made._knowledge = from_document(made._body, document, tensors, str(path))
+        made._check_it_sees(str(path))
         made._file = Path(path)
         return made
 
@@ -274,6 +274,18 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         for part in look(body, known.method, pictures):
             made = iter(make(part.seen) if part.seen is not None else [])
             yield part.names, [next(made) if skipped is None else skipped for skipped in part.skipped]
+
+    def _check_it_sees(self, place: str) -> None:
+        """A file from elsewhere may hold tensors that fit one by one and not together: a look at a blank picture tells."""
+        size = self._ready().transform.size
+        blank = np.zeros((size, size, 3), np.uint8)
+        try:
+            (part,) = look(self._ready(), self._known().method, [blank])
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            reason = " ".join(str(error).split())[:160]
+            raise AdapterError(f"{place} holds parts that do not fit together: {reason}.", "The file was damaged; learn anew.") from None
+        if part.seen is None or part.seen.logits_BC.shape != (1, len(self._known().labels)):
+            raise AdapterError(f"{place} answers for other classes than it names.", "The file was damaged; learn anew.")
 
     def _answers(self, seen: Seen) -> list[Answer]:
         threshold, names = self.threshold, self.classes

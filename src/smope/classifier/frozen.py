@@ -52,6 +52,7 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
         config.backbone.image_size,
     ):
         return _body(config, document.settings, lent.vit, Transform(**document.preprocessing.model_dump()), lent.fingerprint)
+    config = config.model_copy(update={"backbone": config.backbone.model_copy(update={"file": None})})  # a file names no other file
     vit = _load(config, file, progress)
     if vit.fingerprint != document.backbone.fingerprint:
         raise AdapterError(

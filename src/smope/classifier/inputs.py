@@ -13,7 +13,6 @@ import csv
 import hashlib
 import io
 import os
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,11 +27,11 @@ from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode, decode_str
 from smope.data.folder import class_folders
 from smope.data.images import PIXEL_LIMIT, Pixels
 from smope.errors import DataError
+from smope.labels import check_name
 from smope.progress import SILENT, Progress
 
 Picture = Any  #: a path, the bytes of a picture file, a PIL image, or an array H,W,3 (or H,W) of bytes
 
-NAME_LIMIT = 200
 _HELD_BYTES = 512 * 2**20  #: of reduced pictures in memory; those beyond are read again when they are needed
 _ROOM = 2 * 256 / 224  #: a picture is reduced to not less than this many times the backbone's square
 _LAYOUT = "Put each class's pictures in a folder of its own; or give a list of (picture, class) or a CSV with the columns path and label."
@@ -120,33 +119,18 @@ def name_of(picture: Picture, index: int) -> str:
     return str(picture) if isinstance(picture, (str, os.PathLike)) else f"picture {index + 1}"
 
 
-def check_name(name: object) -> str:
-    """A class name, stripped; a DataError says what is wrong with it."""
-    remedy = f"A class name is one line of 1 to {NAME_LIMIT} characters."
-    if not isinstance(name, str):
-        raise DataError(f"A class is called {name!r:.80}, which is no text.", remedy)
-    name = str(name).strip()
-    if not name:
-        raise DataError("A class name is empty.", remedy)
-    if len(name) > NAME_LIMIT:
-        raise DataError(f"The class name '{name[:40]}...' has {len(name)} characters.", remedy)
-    if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in name):
-        raise DataError(f"The class name {name!a} holds a line break or a control character.", remedy)
-    return name
-
-
 # -- sources ---------------------------------------------------------------------------------------------------------------
 
 
 def _items(source: Any) -> tuple[list[_Item], list[Skipped]]:
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        if path.is_dir():
+        if os.path.isdir(path):
             refs, skipped = class_folders(path)
             return [_Item(ref.id, check_name(ref.label), ref.path) for ref in refs], skipped
-        if path.suffix.lower() == ".csv" and path.is_file():
+        if path.suffix.lower() == ".csv" and os.path.isfile(path):
             return _from_csv(path)
-        what = "is no CSV" if path.is_file() else "is not there"
+        what = "is no CSV" if os.path.isfile(path) else "is not there"
         raise DataError(f"'{path}' {what}, so there is nothing to learn from.", _LAYOUT)
     if isinstance(source, Iterable):
         return [_pair(index, entry) for index, entry in enumerate(source)], []
@@ -178,6 +162,8 @@ def _from_csv(path: Path) -> tuple[list[_Item], list[Skipped]]:
                     skipped.append(Skipped(f"{path.name}, line {rows.line_num}", f"its {'label' if file else 'path'} is empty"))
     except (UnicodeDecodeError, csv.Error) as cause:
         raise DataError(f"'{path}' cannot be read as a CSV: {cause}.", "Save it as UTF-8 text with commas.") from cause
+    except OSError as cause:
+        raise DataError(f"'{path}' cannot be read: {cause.strerror}.", "Is its disk still there, and may you read it?") from cause
     return items, skipped
 
 
@@ -243,7 +229,7 @@ def batches(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
 
 
 def _file(path: Path) -> Path:
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike Path's own it answers for names that no file can have
         raise DataError(f"'{path}' is a folder, not a picture.", "Name the files in it.")
     return path
 

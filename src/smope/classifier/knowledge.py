@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from smope.backbones import FrozenViT
 from smope.classifier.adapter import AdapterError, BackboneMark, Document, Entry, Preprocessing
@@ -93,6 +95,7 @@ def to_tensors(knowledge: Knowledge) -> dict[str, Tensor]:
 
 def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor], place: str) -> Knowledge:
     """The knowledge in an adapter, put together with a body that fits it."""
+    _check_tensors(body, document, tensors, place)
     fresh = body.untaught()
     choices = {
         name: tensor for name, tensor in tensors.items() if name.startswith(_CHOICES) and tensor.dtype == torch.uint8 and tensor.dim() == 3
@@ -106,7 +109,33 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
         ) from None
     fresh.method.to(body.runtime.device)
     live = [name is not None for name in document.names]
-    if fresh.method.head.live_C.tolist() != live:
+    rows = {len(tensor) for tensor in (fresh.method.head.weight, fresh.method.head.bias, *fresh.method.statistics.of_classes())}
+    if fresh.method.head.live_C.tolist() != live or rows != {len(live)}:
         raise AdapterError(f"{place} names {len(live)} rows, which are not those of its head.", "The file was tampered with; learn anew.")
     by_row = {row: choices[name] for row in range(len(live)) if (name := f"{_CHOICES}{row}") in choices}
     return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, by_row)
+
+
+def _check_tensors(body: Body, document: Document, tensors: Mapping[str, Tensor], place: str) -> None:
+    """Numbers only, and a config that asks for no larger method than the file brings: one from elsewhere could ask for any."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.double().isfinite().all():  # some of the smallest types have no isfinite
+            raise AdapterError(f"{place} holds a '{name}' with numbers that are not finite.", "The file was damaged; learn anew.")
+    try:
+        with torch.device("meta"), _WithoutNumbers():
+            asked = build(body.config, body.vit.shape).state_dict()
+    except NotImplementedError:  # a method that computes with its first numbers; it cannot be drawn without them
+        return
+    needs, brings = (sum(tensor.numel() for tensor in state.values()) for state in (asked, tensors))
+    if needs > brings:
+        raise AdapterError(
+            f"{place} asks for a method '{document.config.method['name']}' of {needs:,} numbers and brings {brings:,}.",
+            "The file was tampered with; learn anew.",
+        )
+
+
+class _WithoutNumbers(TorchFunctionMode):
+    """Draws nothing: tensors on the meta device have shapes alone, and no generator of the CPU draws for them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        return func(*args, **{name: value for name, value in (kwargs or {}).items() if name != "generator"})

@@ -15,7 +15,7 @@ from smope.chance import derive
 from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import choices
-from smope.classifier.inputs import Gathered, check_name
+from smope.classifier.inputs import Gathered
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import look
 from smope.classifier.updates import UpdateReport, estimate, expert_share
@@ -23,7 +23,7 @@ from smope.data import ImageSet, Task
 from smope.engine.checkpoint import Position, Progressed
 from smope.engine.loop import Loop
 from smope.errors import DataError
-from smope.labels import LabelSpace
+from smope.labels import LabelSpace, check_name
 from smope.progress import SILENT, Progress
 from smope.statistics import ClassStatistics
 

@@ -90,4 +90,6 @@ def _settings(folder: Path) -> dict[str, object]:
         raise CheckpointError(f"There is no run in '{folder}': it has no config.json.", "Name the folder of a run.") from None
     except ValueError as error:
         raise CheckpointError(f"{folder / 'config.json'} is not JSON ({error}).", "Start the run anew in another folder.") from None
-    return dict(values)
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{folder / 'config.json'} is not what a run was started with.", "Start the run anew in another folder.")
+    return values

@@ -67,6 +67,8 @@ def _read(path: Path) -> list[_Line]:
         raise DataError(f"'{path}' is not UTF-8 text: {cause.reason} at byte {cause.start}.", "Save it as UTF-8.") from cause
     except csv.Error as cause:
         raise DataError(f"'{path}', line {rows.line_num}: {cause}.", "Mend the quotes of that line.") from cause
+    except OSError as cause:
+        raise DataError(f"'{path}' cannot be read: {cause.strerror}.", "Is its disk still there, and may you read it?") from cause
     if problems:
         more = f" And {len(problems) - _SHOWN:,} more such lines." if len(problems) > _SHOWN else ""
         raise DataError(f"'{path}' cannot be used. {'; '.join(problems[:_SHOWN])}.{more}", "Mend these lines, or take them out.")
@@ -94,7 +96,7 @@ def _line(path: Path, header: list[str], row: list[str], number: int, first_of: 
     if "split" in header and line.split not in _SPLITS:
         return line, f"the split is '{cells['split']}', not train or test"
     file = path.parent / line.path
-    if not file.is_file():
+    if not os.path.isfile(file):  # unlike Path's own it answers for names that no file can have
         return line, f"there is no file '{file}'"
     earlier = first_of.setdefault(os.path.normpath(file), number)
     return line, f"'{line.path}' stands in line {earlier} already" if earlier != number else ""

@@ -7,6 +7,7 @@ also means that a link to a folder above cannot lead in circles.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def folder(root: Path | str, *, seed: int, test_share: float = 0.2, tuning: bool
     The split is made by name, before any picture is opened; with `tuning` those of the test set never are.
     """
     root = Path(root)
-    if not root.is_dir():
+    if not os.path.isdir(root):
         raise DataError(f"There is no folder '{root}'.", "Check the path.")
     has_split = (root / "train").is_dir() and (root / "test").is_dir()
     tops = [root / "train", root / "test"] if has_split else [root]
@@ -93,7 +94,10 @@ def _scan_class(root: Path, place: Path, refs: list[ImageRef], skipped: list[Ski
 
 
 def _visible(place: Path) -> list[Path]:
-    return sorted(path for path in place.iterdir() if not path.name.startswith("."))
+    try:
+        return sorted(path for path in place.iterdir() if not path.name.startswith("."))
+    except OSError as cause:
+        raise DataError(f"'{place}' cannot be listed: {cause.strerror}.", "Is its disk still there, and may you read it?") from cause
 
 
 def _id(root: Path, path: Path) -> str:

@@ -15,6 +15,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,7 @@ Pixels = NDArray[np.uint8]  # H,W,3 unless a name says otherwise
 
 PIXEL_LIMIT = 64_000_000  # a picture of more pixels is refused before its pixels are read
 CACHE_BYTES = 512 * 2**20
+_LARGE = 16_000_000  # pixels
 
 # Named, so that a file is never handed to a parser nobody asked for (Pillow would pass PostScript on to a program).
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
@@ -116,7 +118,9 @@ def decode(source: Source, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
 def decode_stream(stream: Path | IO[bytes], name: str, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
     """`decode` for a picture file that is open, or lies in memory; `name` is what an error calls it."""
     try:
-        with Image.open(stream, formats=FORMATS) as image:
+        if isinstance(stream, Path) and stream.exists() and not stream.is_file():
+            raise ValueError("it is no plain file")  # a pipe would be waited for without end
+        with Image.open(stream, formats=FORMATS) as image, _in_turn(image):
             if image.width * image.height > pixel_limit:
                 raise DataError(
                     f"'{name}' has {image.width} x {image.height} pixels; the limit is {pixel_limit:,}.",
@@ -127,6 +131,22 @@ def decode_stream(stream: Path | IO[bytes], name: str, pixel_limit: int = PIXEL_
         raise
     except Exception as cause:  # Pillow's parsers raise whatever they stumble over: OSError, SyntaxError, struct.error, zlib.error ...
         raise DataError(f"Cannot read '{name}' as a picture: {_reason(cause)}.", "Replace the file, or leave it out.") from cause
+
+
+class _Turn:
+    """Large pictures are decoded one at a time, however many threads there are: a few of them at once would fill the memory."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        if hasattr(os, "register_at_fork"):  # a lock copied while it was held would never open again
+            os.register_at_fork(after_in_child=lambda: setattr(self, "lock", threading.Lock()))
+
+
+_TURN = _Turn()
+
+
+def _in_turn(image: Image.Image) -> AbstractContextManager[object]:
+    return _TURN.lock if image.width * image.height > _LARGE else nullcontext()
 
 
 def _upright_rgb(image: Image.Image) -> Pixels:
@@ -190,7 +210,10 @@ class _Store:
 
     def sha256(self, source: Source) -> str:
         if source not in self._hashes:
-            self._hashes[source] = sha256(source) if isinstance(source, Path) else source.sha256()
+            try:
+                self._hashes[source] = sha256(source) if isinstance(source, Path) else source.sha256()
+            except OSError as cause:
+                raise DataError(f"Cannot read '{source}': {_reason(cause)}.", "Put it back; is the disk it was on still there?") from cause
         return self._hashes[source]
 
     def _keep(self, source: Source, pixels: Pixels) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from smope.errors import CheckpointError
-from smope.files import atomic_write
+from smope.files import atomic_write, parse_json
 
 SCHEMA = 1
 
@@ -60,26 +62,44 @@ def save(
     if optimizer is not None:
         tensors |= _optimizer_tensors(optimizer)
     header = {"schema": SCHEMA, "config": config, "state": asdict(state)}
-    with atomic_write(path) as temporary:
+    with telling_disk_errors(path), atomic_write(path) as temporary:
         # bytes first: a full disk is then an OSError like any other
         temporary.write_bytes(serialise(tensors, metadata={"smope": json.dumps(header)}))
 
 
 def load(path: Path) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     """State, config, method tensors and optimizer tensors of a checkpoint."""
+    foreign = partial(CheckpointError, remedy="Delete it to start the run anew.")
     try:
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["smope"])
+            header = parse_json((file.metadata() or {})["smope"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a checkpoint of ours ({error}).", "Delete it to start the run anew.") from None
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OSError) as error:
+        raise foreign(f"{path} is not a checkpoint of ours ({error}).") from None
+    if not isinstance(header, dict):
+        raise foreign(f"{path} is not a checkpoint of ours (its header is a {type(header).__name__}).")
     if header.get("schema") != SCHEMA:
         raise CheckpointError(f"{path} has checkpoint schema {header.get('schema')}; this version reads {SCHEMA}.", "Start the run anew.")
     split: dict[str, dict[str, Tensor]] = {"method": {}, "optimizer": {}}
-    for name, tensor in tensors.items():
-        owner, rest = name.split(".", 1)
-        split[owner][rest] = tensor
-    return Progressed.from_json(header["state"]), header["config"], split["method"], split["optimizer"]
+    try:
+        for name, tensor in tensors.items():
+            owner, rest = name.split(".", 1)
+            split[owner][rest] = tensor
+        return Progressed.from_json(header["state"]), dict(header["config"]), split["method"], split["optimizer"]
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise foreign(f"{path} is a damaged checkpoint ({type(error).__name__}: {error}).") from None
+
+
+@contextmanager
+def telling_disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses about a file of a run into words; nothing is lost by it but what was not yet saved."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            f"Free some space or mend the folder's permissions; what was saved before is whole. Then: smope run --resume {path.parent}",
+        ) from error
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:

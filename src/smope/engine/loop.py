@@ -31,6 +31,8 @@ from smope.labels import LabelSpace
 from smope.methods import Batch, Chance, Method, Observe, Phase, Train, Update
 from smope.progress import SILENT, Bar, Progress
 
+_NAMED = 8  #: pictures of a batch that an error names
+
 
 class Interrupted(SmopeError):
     """The user stopped the run; everything up to here is saved."""
@@ -52,6 +54,7 @@ class Loop:
     stop: Callable[[], bool] = lambda: False
     watch: Callable[[Progressed], None] = lambda state: None  #: shown the state after every epoch and every evaluation
     _queries: dict[str, Tensor] = field(default_factory=dict)
+    _at_hand: tuple[str, ...] = ()  #: the pictures of the batch that was handed out last; none of a batch of draws
     _optimizer_tensors: dict[str, Tensor] = field(default_factory=dict)
     _saved_at: float = field(default_factory=time.monotonic)
     _clock: float = field(default_factory=time.monotonic)
@@ -149,6 +152,7 @@ class Loop:
         start = self.position.step
         if phase.draws is not None:
             drawer = phase.draws.epoch(self.position.epoch, chance)
+            self._at_hand = ()
             for step in range(start, phase.draws.steps):
                 features, rows = drawer(step)
                 yield Batch(rows.to(self.runtime.device), chance.at(step), features_BD=features.to(self.runtime.device))
@@ -157,6 +161,7 @@ class Loop:
 
     def _image_batches(self, loader: Loader, epoch: int, start: int, chance: Chance) -> Iterator[Batch]:
         for step, loaded in enumerate(loader.epoch(epoch, start), start):
+            self._at_hand = loaded.ids
             images = loaded.images_B3HW.to(self.runtime.device)
             query = functools.partial(self._query, images, () if loader.augment else loaded.ids) if self.method.needs_query else None
             share = self.runtime.share(loaded.total)
@@ -205,7 +210,9 @@ class Loop:
 
     def _refuse_numbers(self, phase: Train, terms: dict[str, float]) -> None:
         at = self.position
-        where = f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {at.step + 1}"
+        more = f" and {len(self._at_hand) - _NAMED} more" if len(self._at_hand) > _NAMED else ""
+        batch = f"pictures {', '.join(self._at_hand[:_NAMED])}{more}" if self._at_hand else "features drawn from class statistics"
+        where = f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {at.step + 1} ({batch})"
         path = self.folder / "checkpoint.safetensors" if self.folder else None
         kept = f"The last good checkpoint is {path}. " if path and path.exists() else ""
         raise NumericsError(f"The loss is not finite at {where}: {terms}.", f"{kept}Lower train.lr or set train.clip_norm.")

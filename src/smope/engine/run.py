@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from smope.backbones.registry import backbone_info, load_backbone
 from smope.config import RunConfig
 from smope.data import TaskStream, Transform, load_dataset
 from smope.engine import checkpoint, live, record
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import Progressed, telling_disk_errors
 from smope.engine.loop import Loop
 from smope.engine.record import changed_keys
 from smope.engine.runtime import Runtime, runtime_for
@@ -65,15 +66,16 @@ def run(
         return _follow(config, folder, runtime, stop)
     if folder is None:
         return _learn(config, None, runtime, progress, stop)
-    folder.mkdir(parents=True, exist_ok=True)
-    with lock(folder / ".lock", waiting=partial(_refuse_second, folder)):
-        sweep(folder)
+    with ExitStack() as alone:
+        with telling_disk_errors(folder / ".lock"):
+            folder.mkdir(parents=True, exist_ok=True)
+            alone.enter_context(lock(folder / ".lock", waiting=partial(_refuse_second, folder)))
+        sweep(folder, held=lambda name: True)
         _check_folder(config, folder, resume)
-        found = (folder / RECORD).read_bytes() if (folder / RECORD).exists() else b""
-        if runtime.tell(found):
-            finished: dict[str, Any] = json.loads(found)
-            return finished
-        write_json(folder / "config.json", config.model_dump(mode="json"))
+        if runtime.tell((folder / RECORD).read_bytes() if (folder / RECORD).exists() else b""):
+            return _read_object(folder / RECORD)
+        with telling_disk_errors(folder / "config.json"):
+            write_json(folder / "config.json", config.model_dump(mode="json"))
         return _learn(config, folder, runtime, progress, stop, tensorboard)
 
 
@@ -140,8 +142,9 @@ def _learn(
     loop.run()
     result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method), runtime.processes)
     if folder is not None and runtime.is_main:
-        write_json(folder / "history.json", loop.state.history)
-        write_json(folder / RECORD, result, wide=True)
+        with telling_disk_errors(folder / RECORD):
+            write_json(folder / "history.json", loop.state.history)
+            write_json(folder / RECORD, result, wide=True)
     return result
 
 
@@ -165,16 +168,22 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
         return
     if not resume:
         raise CheckpointError(f"{folder} already holds a run.", "Continue it with --resume, or choose another --out.")
-    try:
-        before: dict[str, Any] = read_json(folder / "config.json")
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder / 'config.json'} cannot be read ({error}).", "Choose another --out.") from None
-    changed = changed_keys(before, config.model_dump(mode="json"))
+    changed = changed_keys(_read_object(folder / "config.json"), config.model_dump(mode="json"))
     if changed:
         raise CheckpointError(
             f"{folder} was started with other settings: {', '.join(changed)} differ.",
             "Resume without overrides, or choose another --out.",
         )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        values = read_json(path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({error}).", "Choose another --out.") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} holds a {type(values).__name__}, which no run has written.", "Choose another --out.")
+    return values
 
 
 def _check_measurable(stream: TaskStream, tuning: bool) -> None:

@@ -80,6 +80,8 @@ def build(config: RunConfig, shape: VitShape) -> Method:
 def _preset(method: type[Method], name: str | None) -> Mapping[str, Mapping[str, Any]]:
     if name is None:
         return {}
+    if not isinstance(name, str):
+        raise ConfigError(f"'method.preset' is {name!r:.60}, which names no preset.", "Name one, or leave method.preset out.")
     if name not in method.presets:
         known = nearest(name, method.presets) if method.presets else "This method has none; leave method.preset out."
         raise ConfigError(f"Method '{method.name}' has no preset '{name}'.", known)

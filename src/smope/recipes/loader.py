@@ -6,6 +6,7 @@ A recipe may say `base: emoji-r/smope` and then hold only what differs: that is 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from smope.recipes.text import parse_mapping
 
 _HERE = Path(__file__).parent  #: packaged recipes lie beside this file
 _SUFFIXES = (".yaml", ".yml")
+_LARGEST = 1_000_000  #: bytes of a recipe
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ def _find(name: str, beside: Path) -> tuple[str, Path]:
     known = _packaged()
     if name in known:
         return name, known[name]
-    path = beside / Path(name).expanduser()
-    if path.is_file():
+    path = beside / os.path.expanduser(name)
+    if os.path.isfile(path):  # unlike Path's own it answers for names that no file can have
         return path.stem, path
     if name.endswith(_SUFFIXES):
         raise ConfigError(f"There is no recipe file '{path}'.", "Check the path, or name a packaged recipe: `smope recipes` lists them.")
@@ -80,9 +82,13 @@ def _packaged() -> dict[str, Path]:
 
 def _read(file: Path) -> str:
     try:
+        if file.stat().st_size > _LARGEST:
+            raise ConfigError(f"{file} has {file.stat().st_size:,} bytes, which no recipe needs.", "Give a YAML file of a recipe.")
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise ConfigError(f"{file} is not a text in UTF-8.", "Give a YAML file.") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.", "Check the file and its permissions.") from None
 
 
 def _without_empty_sections(values: Mapping[str, Any]) -> dict[str, Any]:

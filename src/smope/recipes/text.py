@@ -14,12 +14,21 @@ import yaml
 from smope.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
+#: what the safe loader raises on a text that is none, or whose tags promise what their values do not keep (`!!int x`)
+_DAMAGE = (yaml.YAMLError, ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError)
 
 
 class _Loader(yaml.SafeLoader):
     """Builds plain values only, as its parent does; the resolvers below are the core schema of YAML 1.2."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (the parent's protocol)
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """An alias is refused: a recipe needs none, and a few lines of them can stand for more than a memory holds."""
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, f"the alias '*{event.anchor}' is not understood here", event.start_mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -49,7 +58,7 @@ def parse_mapping(text: str, where: str) -> dict[str, Any]:
     """The mapping that a whole file spells; `where` names the file in errors."""
     try:
         value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+    except _DAMAGE as error:
         raise ConfigError(f"{where} cannot be read: {_reason(error)}.", "Mend that line.") from None
     if value is None:
         return {}
@@ -64,16 +73,18 @@ def parse_value(text: str) -> Any:
     >>> parse_value("1e-3"), parse_value("off"), parse_value("[5, 1]"), parse_value("a: b #1")
     (0.001, 'off', [5, 1], 'a: b #1')
     """
-    if not text.startswith(("[", "{", '"', "'")):
-        node = yaml.ScalarNode(_Loader(text).resolve(yaml.ScalarNode, text, (True, False)), text)  # type: ignore[no-untyped-call]
-        return _Loader("").construct_object(node)
     try:
+        if not text.startswith(("[", "{", '"', "'")):
+            node = yaml.ScalarNode(_Loader("").resolve(yaml.ScalarNode, text, (True, False)), text)  # type: ignore[no-untyped-call]
+            return _Loader("").construct_object(node)
         return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
+    except _DAMAGE as error:
         raise ConfigError(f"The value {text!r} cannot be read: {_reason(error)}.", "Close its brackets and quotes.") from None
 
 
-def _reason(error: yaml.YAMLError) -> str:
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " ".join(str(error).split())
     mark = error.problem_mark

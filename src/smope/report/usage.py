@@ -34,13 +34,13 @@ class Usage:
         try:
             counts_TLHP = np.array([fact["usage"] for fact in facts], dtype=np.float64)
             seen_T = np.array([fact["images_seen"] for fact in facts], dtype=np.float64)
-        except (TypeError, ValueError):  # another method's facts of the same name
+        except (TypeError, ValueError, OverflowError):  # another method's facts of the same name
             return None
-        if counts_TLHP.ndim != 4 or not counts_TLHP.any():
+        if counts_TLHP.ndim != 4 or seen_T.ndim != 1 or not counts_TLHP.any() or not np.isfinite(counts_TLHP).all():
             return None
         fresh_TLHP, images_T = np.diff(counts_TLHP, axis=0, prepend=0), np.diff(seen_T, prepend=0)
         blocks = record["config"].get("method", {}).get("blocks")
-        known = isinstance(blocks, list) and len(blocks) == counts_TLHP.shape[1]
+        known = isinstance(blocks, list) and len(blocks) == counts_TLHP.shape[1] and all(isinstance(block, int) for block in blocks)
         return cls(
             tuple(blocks) if known else tuple(range(counts_TLHP.shape[1])),
             fresh_TLHP / np.maximum(images_T, 1)[:, None, None, None],

@@ -130,7 +130,7 @@ def _told(name: str, looked: Looked | DataError) -> answers.Prediction:
 
 def _write_manifest(folder: Path, sent: Form) -> None:
     """Which file shows what. On a thread: the rules for names come with torch, which may not be there yet."""
-    from smope.classifier.inputs import check_name
+    from smope.labels import check_name
 
     labels = sent.classes * len(sent.pictures) if len(sent.classes) == 1 else sent.classes
     if len(labels) != len(sent.pictures):

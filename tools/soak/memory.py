@@ -1,0 +1,111 @@
+"""Memory over thirty tiny tasks: after the first few, what the process holds must not grow with them.
+
+PYTHONPATH=tools python -m soak.memory smope l2p
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tempfile
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from smope.engine.run import run
+from smope.methods import known_methods, resolve
+from smope.progress import SILENT, Bar
+from soak import scene
+
+TASKS = 30
+SETTLED = 10  #: tasks after which caches and allocators have what they want
+MOST_RESIDENT = 12e6  #: bytes by which the process may grow from then on
+MOST_TENSORS = 1.5e6  #: bytes of tensors; a class's row and statistics are 2 kB
+
+
+@dataclass
+class Grown:
+    """Bytes that the process and its tensors grew by from task `SETTLED` to the last."""
+
+    resident: int
+    tensors: int
+
+    @property
+    def flat(self) -> bool:
+        return self.resident < MOST_RESIDENT and self.tensors < MOST_TENSORS
+
+
+@dataclass
+class _Scales:
+    """A progress that weighs the process twice: when it has settled, and after the last task."""
+
+    resident: list[int] = field(default_factory=list)
+    tensors: list[int] = field(default_factory=list)
+    tasks: int = 0
+
+    def say(self, text: str) -> None:
+        self.tasks += text.startswith("after task")
+        if text.startswith("after task") and self.tasks in (SETTLED, TASKS):
+            gc.collect()
+            self.resident.append(_resident())
+            self.tensors.append(sum({_address(one): one.untyped_storage().nbytes() for one in _tensors()}.values()))
+
+    def bar(self, label: str, total: float | None, unit: str = "") -> AbstractContextManager[Bar]:
+        return SILENT.bar(label, total)  # type: ignore[arg-type]
+
+
+def _tensors() -> list[torch.Tensor]:
+    return [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _resident() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def grown(scratch: Path, name: str = "smope") -> Grown:
+    """What thirty tasks of two classes cost a method."""
+    root, scales = scratch / f"many-{name}", _Scales()
+    for number in range(2 * TASKS):
+        for part, count in (("train", 2), ("test", 1)):
+            folder = root / part / f"{number:02}"
+            folder.mkdir(parents=True)
+            for index in range(count):
+                Image.new("RGB", (16, 16), (4 * number, 255 - 4 * number, 40 * index)).save(folder / f"{index}.png")
+    small = {key: value for key, value in _SMALL.items() if key in known_methods()[name].Config.model_fields}
+    tap = {"kind": "pooled", "balanced": True, "steps": 2, "per_class": 1, "epochs": 1}
+    changes: dict[str, Any] = {
+        "method": {"name": name, **small},
+        "data": {"tasks": TASKS},
+        "train": {"epochs": 1},
+        "checkpoint_minutes": 9.0,
+    }
+    run(resolve({**scene.settings(root, **changes), "tap": tap}), scratch / f"run-{name}", progress=scales)
+    (resident, later), (tensors, later_tensors) = scales.resident, scales.tensors
+    return Grown(later - resident, later_tensors - tensors)
+
+
+_SMALL: dict[str, Any] = {"blocks": [0, 1], "e_blocks": [1, 2], "experts": 4, "top_k": 2, "hidden": 16, "key_width": 12, "kernel": 3}
+
+
+def main() -> None:
+    """Say what each method grew by."""
+    for name in sys.argv[1:] or ["smope"]:
+        with tempfile.TemporaryDirectory(prefix="smope-memory-") as scratch:
+            seen = grown(Path(scratch), name)
+            print(
+                f"{name}: {seen.resident / 1e6:.2f} MB resident, {seen.tensors / 1e3:.0f} kB of tensors; {'flat' if seen.flat else 'GROWS'}"
+            )
+
+
+if __name__ == "__main__":
+    main()
