@@ -32,6 +32,7 @@ from typing import IO, Any
 _ABANDONED_SECONDS = 24 * 3600
 _LOCK_POLL_SECONDS = 0.1
 _CHUNK = 1 << 20
+_DEEPEST = 30  #: of JSON; what we write is not half as deep
 _TEMP_NAME = re.compile(r"\.(?P<of>.+)\.(?P<host>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp")
 _OTHERS_WRITE = stat.S_IWOTH
 #: temporaries that this process has made: one that bears its id and is not among them is an earlier process's, as in a container, where
@@ -137,9 +138,20 @@ def read_json(path: Path) -> Any:
 def parse_json(text: str) -> Any:
     """What a JSON text says, or a ValueError: also where it has NaN, or is nested deeper than anything we write."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        values = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    if not _is_shallow(values):
+        raise ValueError("it is nested too deep")
+    return values
+
+
+def _is_shallow(values: Any) -> bool:
+    layer = [values]
+    for _ in range(_DEEPEST):
+        nests = [value for value in layer if isinstance(value, dict | list)]
+        layer = [inner for nest in nests for inner in (nest.values() if isinstance(nest, dict) else nest)]
+    return not layer
 
 
 def _refuse_constant(word: str) -> None:

@@ -225,13 +225,13 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             image_size=config.backbone.image_size,
             seed=config.seed,
             false_alarm=document.false_alarm,
-            overrides=differences(config),
             backbone_file=backbone_file,
             progress=progress,
         )
         made._body = embody_stored(document, str(path), backbone_file, progress, sharing._body if sharing is not None else None)
         made._knowledge = from_document(made._body, document, tensors, str(path))
         made._check_it_sees(str(path))
+        made.overrides = differences(config)  # only now: what a file from elsewhere says is checked
         made._file = Path(path)
         return made
 

@@ -41,7 +41,6 @@ Number = Annotated[float, Field(ge=-1e9, le=1e9)]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Row = Annotated[int, Field(ge=-1, le=10**6)]
-_DEEPEST = 20  #: sections within sections of a config
 
 
 class _Part(BaseModel):
@@ -98,18 +97,7 @@ class _Values(_Part):
         threads = self.config.get("threads", 1)
         if type(threads) is not int or not 0 < threads <= 10**6 or not isinstance(self.config.get("method", {}), dict):
             raise ValueError("its config is none")
-        if not _is_shallow(self.config):
-            raise ValueError("its config is nested too deep")
         return self
-
-
-def _is_shallow(values: Any) -> bool:
-    level = [values]
-    for _ in range(_DEEPEST):
-        level = [
-            inner for value in level if isinstance(value, dict | list) for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-    return not level
 
 
 def load_records(paths: Iterable[Path]) -> list[Record]:
