@@ -76,7 +76,7 @@ def reproduce(
         say(console, f"{study.title}: {len(planned) - len(lacking)} of {len(planned)} runs are there{known}", "bold")
     if dry_run:
         for one in lacking:
-            say(console, one.cell.command(one.seed, more))
+            say(console, f"{one.cell.command(one.seed, more)}{_work(one)}")
         return
     stem = out / (f"{name}-{dataset}" if dataset else name)
     if emit is not None:
@@ -89,6 +89,13 @@ def reproduce(
         _make(console, study, planned, store, stem, more)
     if failed is not None:
         raise failed
+
+
+def _work(one: Planned) -> str:
+    """As a comment, so that the line can still be copied."""
+    if one.training_passes is None or one.flops is None:
+        return ""
+    return f"  # {one.training_passes:,} image passes, {one.flops / 1e15:,.1f} PFLOPs"
 
 
 def _run(console: Console, planned: list[Planned], store: Store, way: Way) -> tuple[list[Planned], SmopeError | None]:
