@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from smope import attention
 from smope.attention import attend, attend_plain, attend_public
@@ -136,3 +137,17 @@ def test_shapes_that_do_not_fit_are_refused_by_name(scores, values):
     q = torch.zeros(2, 3, 5, 8)
     with pytest.raises(ConfigError):
         attend(q, q, q, torch.zeros(scores), None if values is None else torch.zeros(values))
+
+
+def test_the_first_use_may_be_inside_activation_checkpointing():
+    """A process that starts so: the check of the operators must not be taken for a part of the block."""
+    attention._fused_is_right.cache_clear()
+    inputs = [torch.randn(shape, requires_grad=True) for shape in ((2, 3, 5, 8), (2, 3, 5, 8), (2, 3, 5, 8), (2, 3, 1, 4), (3, 4, 8))]
+    checkpoint(attention.attend, *inputs, use_reentrant=False).sum().backward()
+    assert all(one.grad is not None for one in inputs)
+
+
+def test_the_first_use_may_be_in_inference_mode():
+    attention._fused_is_right.cache_clear()
+    with torch.inference_mode():
+        assert attention._fused_is_right()

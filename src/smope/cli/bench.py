@@ -38,17 +38,21 @@ def bench(
     for name in names:
         if name not in SECTIONS:
             raise ConfigError(f"There is no section '{name}'.", nearest(name, SECTIONS))
-    measured = measure(names, Setting(backbone, image_size, batch_size), rounds, threads)
-    if out is not None:
-        write_file(out, measured)
+    setting = Setting(backbone, image_size, batch_size)
+    console = stdout()
+    measured: dict[str, Any] = {}
+    for name in names:  # shown and kept as they come: what was measured is not lost if a later one fails
+        part = measure([name], setting, rounds, threads)
+        if not measured and not as_json:
+            pixels = f"{part['image_size']} px, batches of {batch_size}, {threads} threads, {rounds} rounds"
+            say(console, f"{backbone} (random weights) at {pixels} · {part['machine']['processor']}", "bold")
+        measured = {**part, "sections": [*measured.get("sections", []), *part["sections"]]}
+        if out is not None:
+            write_file(out, measured)
+        if not as_json:
+            _show(console, measured["sections"][-1])
     if as_json:
         write_json(measured)
-        return
-    console = stdout()
-    pixels = f"{measured['image_size']} px, batches of {batch_size}, {threads} threads, {rounds} rounds"
-    say(console, f"{backbone} (random weights) at {pixels} · {measured['machine']['processor']}", "bold")
-    for section in measured["sections"]:
-        _show(console, section)
 
 
 def _show(console: Console, section: dict[str, Any]) -> None:
