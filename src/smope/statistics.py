@@ -121,11 +121,11 @@ class ClassStatistics(Growing):
         if self.tap.kind in ("full", "shared"):
             deviation_CSD = self._factored(rows, per_class, generator)
             if self.tap.jitter > 0:
-                deviation_CSD += torch.randn(shape, generator=generator).to(deviation_CSD) * math.sqrt(self.tap.jitter)
+                deviation_CSD += torch.randn(shape, generator=generator).to(deviation_CSD).mul_(math.sqrt(self.tap.jitter))
         else:
             deviation_CD = self.deviation_CD()[rows].float()
-            deviation_CSD = torch.randn(shape, generator=generator).to(deviation_CD) * deviation_CD.unsqueeze(1)
-        features_CSD = self.mean_CD[rows].float().unsqueeze(1) + self.tap.spread * deviation_CSD
+            deviation_CSD = torch.randn(shape, generator=generator).to(deviation_CD).mul_(deviation_CD.unsqueeze(1))
+        features_CSD = deviation_CSD.mul_(self.tap.spread).add_(self.mean_CD[rows].float().unsqueeze(1))  # in place: it is large
         return features_CSD.flatten(0, 1), rows.repeat_interleave(per_class)
 
     def deviation_CD(self) -> Tensor:
@@ -166,12 +166,16 @@ class ClassStatistics(Growing):
         if self.tap.kind == "shared":
             factor_nD = self.factor_RD.float() / math.sqrt(int(self._divisor(self.factored)))
             return torch.randn(len(rows), per_class, len(factor_nD), generator=generator).to(factor_nD) @ factor_nD
-        draws = []
-        for row in rows.tolist():
-            factor_nD = self.factor_RD[self.owner_R == row].float() / math.sqrt(int(self._divisor(self.count_C[row])))
+        factor_RD, deviation_CSD = (
+            self.factor_RD.float(),
+            self.mean_CD.new_empty(len(rows), per_class, self.mean_CD.shape[1], dtype=torch.float32),
+        )
+        for place, row in enumerate(rows.tolist()):
+            (mine_n,) = (self.owner_R == row).nonzero(as_tuple=True)
+            factor_nD = factor_RD[mine_n] / math.sqrt(int(self._divisor(self.count_C[row])))
             weights_Sn = torch.randn(per_class, len(factor_nD), generator=generator).to(factor_nD)
-            draws.append(weights_Sn @ factor_nD)
-        return torch.stack(draws)
+            torch.mm(weights_Sn, factor_nD, out=deviation_CSD[place])
+        return deviation_CSD
 
     def _divisor(self, count: Tensor) -> Tensor:
         return (count - 1 if self.tap.unbiased else count).clamp_min(1)

@@ -103,17 +103,23 @@ def tap(setting: Setting, rounds: int) -> Measured:
     features = torch.randn(C * pictures, D, generator=Chance(0, ("tap",)).generator())
     rows = torch.arange(C).repeat_interleave(pictures)
     kept = {}
-    for kind in ("full", "diagonal", "shared"):
-        kept[kind] = ClassStatistics(D, TapConfig.model_validate({"kind": kind, "per_class": per_class}))
-        kept[kind].grow(C)
-        kept[kind].add(features, rows)
+    for name, fields in {
+        "full": {"kind": "full"},
+        "full, no jitter": {"kind": "full", "jitter": 0},
+        "diagonal": {"kind": "diagonal"},
+        "shared": {"kind": "shared"},
+    }.items():
+        kept[name] = ClassStatistics(D, TapConfig.model_validate({**fields, "per_class": per_class}))
+        kept[name].grow(C)
+        kept[name].add(features, rows)
     centred = features.unflatten(0, (C, pictures)) - kept["full"].mean_CD.float().unsqueeze(1)
     covariance_CDD = centred.transpose(1, 2) @ centred / pictures + 1e-4 * torch.eye(D)
     mean_CD = kept["full"].mean_CD.float()
     chance = Chance(0).generator()
     contestants: dict[str, Act] = {kind: partial(statistics.draw, per_class, chance) for kind, statistics in kept.items()}
+    bars = {"full": 1 / 50, "diagonal": 1 / 50}  # what the paper and the released program draw; `shared` is ours
     contestants["D x D Gaussians"] = partial(naive_draws, mean_CD, covariance_CDD, per_class)
-    return _timed("TAP draw", contestants, min(rounds, 3), [(kind, "D x D Gaussians", 1 / 50) for kind in kept])
+    return _timed("TAP draw", contestants, min(rounds, 3), [(kind, "D x D Gaussians", bars.get(kind)) for kind in kept])
 
 
 def whole_task(setting: Setting, rounds: int) -> Measured:
