@@ -166,10 +166,8 @@ class ClassStatistics(Growing):
         if self.tap.kind == "shared":
             factor_nD = self.factor_RD.float() / math.sqrt(int(self._divisor(self.factored)))
             return torch.randn(len(rows), per_class, len(factor_nD), generator=generator).to(factor_nD) @ factor_nD
-        factor_RD, deviation_CSD = (
-            self.factor_RD.float(),
-            self.mean_CD.new_empty(len(rows), per_class, self.mean_CD.shape[1], dtype=torch.float32),
-        )
+        factor_RD = self.factor_RD.float()
+        deviation_CSD = factor_RD.new_empty(len(rows), per_class, factor_RD.shape[1])
         for place, row in enumerate(rows.tolist()):
             (mine_n,) = (self.owner_R == row).nonzero(as_tuple=True)
             factor_nD = factor_RD[mine_n] / math.sqrt(int(self._divisor(self.count_C[row])))

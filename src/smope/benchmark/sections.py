@@ -103,13 +103,13 @@ def tap(setting: Setting, rounds: int) -> Measured:
     features = torch.randn(C * pictures, D, generator=Chance(0, ("tap",)).generator())
     rows = torch.arange(C).repeat_interleave(pictures)
     kept = {}
-    for name, fields in {
-        "full": {"kind": "full"},
-        "full, no jitter": {"kind": "full", "jitter": 0},
-        "diagonal": {"kind": "diagonal"},
-        "shared": {"kind": "shared"},
-    }.items():
-        kept[name] = ClassStatistics(D, TapConfig.model_validate({**fields, "per_class": per_class}))
+    for name, kind, jitter in (
+        ("full", "full", 1e-4),
+        ("full, no jitter", "full", 0),
+        ("diagonal", "diagonal", 1e-4),
+        ("shared", "shared", 1e-4),
+    ):
+        kept[name] = ClassStatistics(D, TapConfig.model_validate({"kind": kind, "jitter": jitter, "per_class": per_class}))
         kept[name].grow(C)
         kept[name].add(features, rows)
     centred = features.unflatten(0, (C, pictures)) - kept["full"].mean_CD.float().unsqueeze(1)
