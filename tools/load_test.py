@@ -133,7 +133,9 @@ def learn(client: httpx.Client, first: int, pictures: int) -> str:
     return str(answer.json()["id"])
 
 
-def measure(client: httpx.Client, pid: int, predictions: int, clients: int, lesson: int) -> bool:
+def measure(client: httpx.Client, pid: int, predictions: int, clients: int, lesson: int) -> dict[str, Any]:
+    """Ask, print a table, and give its row for `make soak`."""
+    started = time.monotonic()
     pictures = [draw(colour, 500 + seed) for colour in ("red", "blue", "green") for seed in range(4)]
     rest, busy = Asker(client, pictures), Asker(client, pictures)
     rest.learn_answers()
@@ -161,10 +163,16 @@ def measure(client: httpx.Client, pid: int, predictions: int, clients: int, less
     sys.stdout.write(text + "\n")
     learning, text = busy.row("while learning")
     sys.stdout.write(text + "\n")
-    sys.stdout.write(
-        f"p99 while learning is {learning / at_rest:.1f} x that at rest; {updates} updates; server {begun:.0f} -> {memory(pid):.0f} MB\n"
-    )
-    return rest.failed + busy.failed + rest.wrong() + busy.wrong() == 0
+    bad = rest.failed + busy.failed + rest.wrong() + busy.wrong()
+    seen = f"p99 while learning is {learning / at_rest:.1f} x that at rest; {updates} updates; server {begun:.0f} -> {memory(pid):.0f} MB"
+    sys.stdout.write(seen + "\n")
+    return {
+        "what": "the server under load",
+        "asked": f"{predictions:,} answers, {clients} clients",
+        "seen": f"{predictions - bad:,} right; {seen}",
+        "verdict": "ok" if bad == 0 and learning <= 4 * at_rest else "FAILED",
+        "seconds": time.monotonic() - started,
+    }
 
 
 def main() -> None:
@@ -172,15 +180,21 @@ def main() -> None:
     parser.add_argument("--predictions", type=int, default=5000)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--lesson", type=int, default=40, help="pictures of each update")
+    parser.add_argument("--small", action="store_true", help="400 predictions from 8 clients")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the row of the soak's table there")
     given = parser.parse_args()
+    if given.small:
+        given.predictions, given.clients = 400, 8
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "shop.smope"
         taught(file)
         with server(file) as (address, pid), httpx.Client(base_url=address, timeout=120, trust_env=False) as client:
             while client.get("/health").json()["status"] != "ok":
                 time.sleep(0.1)
-            fine = measure(client, pid, given.predictions, given.clients, given.lesson)
-    sys.exit(0 if fine else 1)
+            row = measure(client, pid, given.predictions, given.clients, given.lesson)
+    if given.json is not None:
+        given.json.write_text(json.dumps([row]), encoding="utf-8")
+    sys.exit(0 if row["verdict"] == "ok" else 1)
 
 
 if __name__ == "__main__":
