@@ -25,24 +25,12 @@ import torch
 from smope.files import write_json
 from smope.methods import Method, known_methods
 from smope.methods.contract import Subject
-from smope.methods.contract_subject import SHORT_TAP, TRAIN
+from smope.methods.contract_subject import SHORT_TAP, TRAIN, small_fields
 from smope.methods.task import Batch, Losses, LossFunction, Phase, Train, Update
 
 PATH = Path(__file__).resolve().parents[1] / "tests" / "golden" / "methods.json"
 TOLERANCE = 1e-6  #: of a figure, relative to it or to one, whichever is larger
 SIZES = (3, 2)  #: classes of the two tasks
-#: what makes a method fit the tiny ViT: applied to whichever of these fields it has
-SMALL: dict[str, Any] = {
-    "blocks": [0, 1, 2],
-    "e_blocks": [2, 3],
-    "experts": 6,
-    "top_k": 2,
-    "second_block": 2,
-    "second_length": 3,
-    "kernel": 3,
-    "hidden": 16,
-    "key_width": 12,
-}
 TAPS: dict[str, dict[str, Any]] = {"no TAP": {"kind": "off"}, "TAP": {**SHORT_TAP, "kind": "pooled"}}
 _DIGITS = 12
 
@@ -57,9 +45,10 @@ def figures() -> dict[str, Figures]:
 
 def of(method: type[Method], tap: str) -> Figures:
     """The figures of one method."""
-    fields = {name: value for name, value in SMALL.items() if name in method.Config.model_fields}
     rate = 0.01 if method.name == "joint" else 1.0  # every weight of a ViT at the rate of a head would be noise
-    subject = Subject(method, fields, train=TRAIN.model_copy(update={"epochs": 1, "prompt_lr_multiplier": rate}), tap=TAPS[tap])
+    subject = Subject(
+        method, small_fields(method), train=TRAIN.model_copy(update={"epochs": 1, "prompt_lr_multiplier": rate}), tap=TAPS[tap]
+    )
     losses: dict[str, dict[str, float]] = {}
     taught = _overheard(subject.fresh(), losses)
     subject.learn(taught, *subject.stream(SIZES))

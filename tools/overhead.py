@@ -15,26 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from PIL import Image, ImageDraw
-
 from smope.many import Executor, OneAfterAnother, Processes, RunTask
 from smope.many.ray_workers import RayWorkers
 from smope.methods import resolve
+from soak.scene import draw_classes
 
 COLOURS = ("red", "lime", "blue", "yellow", "white", "orange")
-
-
-def draw(root: Path) -> None:
-    """Six classes of coloured shapes."""
-    for number, colour in enumerate(COLOURS):
-        for part, count in (("train", 8), ("test", 4)):
-            folder = root / part / colour
-            folder.mkdir(parents=True)
-            for index in range(count):
-                image = Image.new("RGB", (16, 16), (20 * index, 30, 40))
-                pen = ImageDraw.Draw(image)
-                (pen.ellipse if number % 2 else pen.rectangle)((1 + index, 2, 9 + index, 10 + index), fill=colour)
-                image.save(folder / f"{index}.png")
 
 
 def config(pictures: Path, seed: int, epochs: int) -> dict[str, Any]:
@@ -75,7 +61,8 @@ def main() -> None:
     lines = ["| way | wall s | in runs s | overhead s a run |", "|---|---:|---:|---:|"]
     seen: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory(prefix="smope-overhead-") as scratch:
-        draw(Path(scratch) / "pictures")
+        for part, count in (("train", 8), ("test", 4)):
+            draw_classes(Path(scratch) / "pictures" / part, COLOURS, count)
         for name, (way, workers) in ways.items():
             configs = [resolve(config(Path(scratch) / "pictures", seed, asked.epochs)) for seed in range(asked.runs)]
             tasks = [RunTask(f"seed {seed:03}", one, Path(scratch) / name / str(seed)) for seed, one in enumerate(configs)]

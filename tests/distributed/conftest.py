@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from PIL import Image, ImageDraw
 
-COLOURS = ["red", "lime", "blue", "yellow", "white", "orange"]
+from soak.scene import draw_classes
+
+COLOURS = ("red", "lime", "blue", "yellow", "white", "orange")
 
 
 def pytest_collection_modifyitems(items):
@@ -26,15 +27,8 @@ def pytest_collection_modifyitems(items):
 def pictures(tmp_path_factory):
     """Six classes of coloured shapes; four training and three test pictures each."""
     root = tmp_path_factory.mktemp("pictures")
-    for number, colour in enumerate(COLOURS):
-        for part, count in (("train", 4), ("test", 3)):
-            folder = root / part / colour
-            folder.mkdir(parents=True)
-            for index in range(count):
-                image = Image.new("RGB", (16, 16), (20 * index, 30, 40))
-                pen = ImageDraw.Draw(image)
-                (pen.ellipse if number % 2 else pen.rectangle)((1 + index, 2, 9 + index, 10 + index), fill=colour)
-                image.save(folder / f"{index}.png")
+    for part, count in (("train", 4), ("test", 3)):
+        draw_classes(root / part, COLOURS, count)
     return root
 
 

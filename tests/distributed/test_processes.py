@@ -12,18 +12,8 @@ from safetensors.torch import load_file
 
 from smope.engine.run import run
 from smope.methods import known_methods, resolve
+from smope.methods.contract_subject import small_fields
 
-SMALL = {
-    "blocks": [0, 1, 2],
-    "e_blocks": [2, 3],
-    "experts": 4,
-    "top_k": 2,
-    "second_block": 2,
-    "second_length": 3,
-    "kernel": 3,
-    "hidden": 16,
-    "key_width": 12,
-}
 TAP = {"kind": "diagonal", "epochs": 2, "ratio": 1.0, "lr": 0.01}
 SGD = {"kind": "sgd", "momentum": 0.5}  #: Adam takes the sign of a gradient that is all rounding, and makes a step of it
 #: beside every method as it is: whatever takes the batch as a whole, or draws an image
@@ -38,8 +28,7 @@ MORE = {
 def cases(values):
     found = {}
     for case, method in {**{name: {"name": name} for name in known_methods()}, **MORE}.items():
-        fields = known_methods()[method["name"]].Config.model_fields
-        small = {name: value for name, value in SMALL.items() if name in fields}
+        small = small_fields(known_methods()[method["name"]])
         train = {"epochs": 2, "batch_size": 11, "lr": 0.05, "clip_norm": 1.0, "optimizer": SGD}
         if method["name"] == "joint":
             train["prompt_lr_multiplier"] = 0.01  # every weight of a ViT at the rate of a head would be noise

@@ -14,7 +14,7 @@ from smope.engine.loop import Loop
 from smope.engine.run import prepare, run
 from smope.engine.runtime import SingleProcess
 from smope.methods import Batch, Chance, Method, known_methods, resolve
-from smope.methods.contract_subject import Subject
+from smope.methods.contract_subject import Subject, small_fields
 from soak import scene
 
 _WATCHED = None
@@ -43,10 +43,9 @@ def root(tmp_path):
 
 
 def settings(root, name, **more):
-    small = {key: value for key, value in golden.SMALL.items() if key in known_methods()[name].Config.model_fields}
     values = scene.settings(root, train={"epochs": 1}, **more)
     tap = {"kind": "pooled", "balanced": True, "steps": 2, "per_class": 2, "epochs": 1}
-    return {**values, "method": {"name": name, **small}, "tap": tap, "checkpoint_minutes": 5.0}
+    return {**values, "method": {"name": name, **small_fields(known_methods()[name])}, "tap": tap, "checkpoint_minutes": 5.0}
 
 
 def poison(root):
@@ -121,8 +120,7 @@ class Tripwire:
 def test_a_prediction_cannot_see_the_task(name):
     """It is given pictures, and where the rows (and with them the task) would be, something that must not be touched."""
     method = known_methods()[name]
-    fields = {key: value for key, value in golden.SMALL.items() if key in method.Config.model_fields}
-    subject = Subject(method, fields, train=golden.TRAIN.model_copy(update={"epochs": 1, "prompt_lr_multiplier": 0.01}))
+    subject = Subject(method, small_fields(method), train=golden.TRAIN.model_copy(update={"epochs": 1, "prompt_lr_multiplier": 0.01}))
     taught = subject.learn(subject.fresh(), *subject.stream((2, 2)))
     images, rows = subject.images(range(4), per_class=1, first=50)
     expected = subject.logits(taught, images, rows)

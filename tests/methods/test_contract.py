@@ -18,21 +18,9 @@ from smope.engine.runtime import SingleProcess
 from smope.labels import LabelSpace
 from smope.methods import Chance, Method, Update, build, contract, known_methods, resolve
 from smope.methods.contract import ContractError, DoesNotApply, Subject, checks, run_all, teach
-from smope.methods.contract_subject import SHORT_TAP, TRAIN, Lesson
+from smope.methods.contract_subject import SHORT_TAP, TRAIN, Lesson, small_fields
 from smope.prompts import top_k
 
-# What makes a method fit the tiny ViT: applied to whichever of these fields it has.
-SMALL = {
-    "blocks": [0, 1, 2],
-    "e_blocks": [2, 3],
-    "experts": 6,
-    "top_k": 2,
-    "second_block": 2,
-    "second_length": 3,
-    "kernel": 3,
-    "hidden": 16,
-    "key_width": 12,
-}
 UNBALANCED = {"kind": "diagonal", "ratio": 1.0, "epochs": 6, "lr": 0.03, "schedule": {"kind": "constant"}}
 KINDS = get_args(TapConfig.model_fields["kind"].annotation)
 TAPS: dict[str, dict[str, Any]] = {
@@ -74,7 +62,7 @@ TRAINS = {"joint": TRAIN.model_copy(update={"prompt_lr_multiplier": 0.01})}
 
 
 def small(method: type[Method], fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in SMALL.items() if name in method.Config.model_fields} | fields
+    return small_fields(method) | fields
 
 
 def cases() -> dict[str, tuple[type[Method], dict[str, Any], dict[str, Any]]]:

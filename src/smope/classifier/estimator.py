@@ -27,6 +27,7 @@ class EstimatorVerbs:
         learn: Callable[..., Any]
         classify: Callable[..., Any]
         predict: Callable[..., Any]
+        _forget_body: Callable[[], None]
         _looks: Callable[..., Iterator[tuple[list[str], list[Any]]]]
         _probabilities: Callable[..., Any]
 
@@ -81,9 +82,6 @@ class EstimatorVerbs:
         if not self.classes:
             self._forget_body()
         return self
-
-    def _forget_body(self) -> None:
-        raise NotImplementedError
 
 
 def _parameters(kind: type) -> list[str]:

@@ -8,17 +8,15 @@ import time
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from smope.cli.console import duration, is_live, one_line, say
-from smope.cli.progress import Clock
+from smope.cli.progress import AtTheFoot, Clock
 from smope.many import RunTask, Status
 
 _STOPPING = "stopping: every run saves itself after its step; Ctrl-C again quits at once"
 _SECONDS_BETWEEN_LINES = 20.0
-_REDRAWS_A_SECOND = 4
 _BAR_WIDTH = 20
 _LONGEST_LABEL = 48
 
@@ -106,23 +104,8 @@ class PlainBoard(Board):
         os.write(2, f"{_STOPPING}\n".encode())  # not through a buffer: this may interrupt a write to one
 
 
-class LiveBoard(Board):
-    """A table at the foot of the terminal; remarks scroll by above it."""
-
-    def __init__(self, console: Console, expected: int | None, clock: Clock = time.monotonic) -> None:
-        super().__init__(console, expected, clock)
-        self._is_stopping = False
-        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=_REDRAWS_A_SECOND, transient=True)
-
-    def stopping(self) -> None:
-        self._is_stopping = True  # shown by the next redraw
-
-    def __enter__(self) -> Board:
-        self._live.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._live.stop()
+class LiveBoard(AtTheFoot, Board):
+    """A table of them."""
 
     def render(self) -> RenderableType:
         """The table as it is now."""
@@ -132,7 +115,7 @@ class LiveBoard(Board):
         for label, run in tuple(self.runs.items()):  # the redrawing thread looks while runs come and go
             bar = ProgressBar(total=run.status.total, completed=run.status.done, width=_BAR_WIDTH, pulse=run.status.total is None)
             grid.add_row(one_line(label)[:_LONGEST_LABEL], run.place(), bar, run.count(), run.remark(), duration(self._clock() - run.began))
-        return Group(self.summary(), grid, _STOPPING) if self._is_stopping else Group(self.summary(), grid)
+        return Group(self.summary(), grid, _STOPPING) if self.is_stopping else Group(self.summary(), grid)
 
 
 def board(console: Console, expected: int | None = None) -> Board:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -20,6 +21,9 @@ from rich.table import Table
 
 from smope.cli.console import duration, is_live, megabytes, one_line, say
 from smope.progress import Bar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Clock = Callable[[], float]
 
@@ -169,23 +173,28 @@ class Plain(Reporter):
         return " · ".join(part for part in parts if part)
 
 
-class Display(Reporter):
-    """One live display at the foot of the terminal; remarks scroll by above it."""
+class AtTheFoot:
+    """What draws over itself at the foot of the terminal, while remarks scroll by above it. A class before the one that it redraws."""
 
-    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
-        super().__init__(console, clock)
-        self._is_stopping = False
-        self._live = Live(console=console, get_renderable=self.render, refresh_per_second=_REDRAWS_A_SECOND, transient=True)
+    if TYPE_CHECKING:
+        console: Console
+        render: Callable[[], RenderableType]
+    is_stopping = False
 
     def stopping(self) -> None:
-        self._is_stopping = True  # shown by the next redraw
+        self.is_stopping = True  # shown by the next redraw
 
-    def __enter__(self) -> Reporter:
+    def __enter__(self) -> Self:
+        self._live = Live(console=self.console, get_renderable=self.render, refresh_per_second=_REDRAWS_A_SECOND, transient=True)
         self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._live.stop()
+
+
+class Display(AtTheFoot, Reporter):
+    """The bars of one run."""
 
     def render(self) -> RenderableType:
         """The display as it is now."""
@@ -198,7 +207,7 @@ class Display(Reporter):
         for line in tuple(self.lines):  # the redrawing thread looks while the run goes on
             bar = ProgressBar(total=line.total, completed=line.done, width=_BAR_WIDTH, pulse=line.total is None)
             grid.add_row(line.label, bar, line.count(), line.remark, _left(line.left()))
-        if self._is_stopping:
+        if self.is_stopping:
             return Group(grid, _STOPPING)
         return grid if grid.row_count else "getting ready"
 

@@ -107,7 +107,7 @@ def _yaml_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
     """(where, path, class number); libyaml when it is there, because two lists have 60,000 entries."""
     try:
         content = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as cause:
+    except (yaml.YAMLError, ValueError, RecursionError) as cause:  # the last two: a word like a date that is none, and deep nesting
         raise DataError(f"'{path}' is not YAML: {' '.join(str(cause).split())}.", _REMEDY) from cause
     data, targets = (content.get(key) if isinstance(content, dict) else None for key in ("data", "targets"))
     if not isinstance(data, list) or not isinstance(targets, list) or len(data) != len(targets):

@@ -158,9 +158,26 @@ TRAIN = TrainConfig(epochs=2, batch_size=5, lr=0.03, prompt_lr_multiplier=1.0, s
 TAP_OFF = TapConfig(kind="off")
 #: how TAP is switched on for a check: `tap={**SHORT_TAP, "kind": "pooled"}`
 SHORT_TAP: Mapping[str, Any] = {"balanced": True, "steps": 8, "per_class": 4, "epochs": 2, "lr": 0.03, "schedule": _CONSTANT}
+#: what fits the tiny ViT, of the fields that methods share by name
+_SMALL: Mapping[str, Any] = {
+    "blocks": [0, 1, 2],
+    "e_blocks": [2, 3],
+    "experts": 6,
+    "top_k": 2,
+    "second_block": 2,
+    "second_length": 3,
+    "kernel": 3,
+    "hidden": 16,
+    "key_width": 12,
+}
 STREAM = (3, 2, 2)  #: classes of each task
 PER_CLASS = 4  #: images of each class: with batches of 5, every task has a partial batch
 _SIZE = 16  #: side of an image in pixels
+
+
+def small_fields(method: type[Method]) -> dict[str, Any]:
+    """Settings with which a method fits the tiny ViT, whatever its own defaults are."""
+    return {name: value for name, value in _SMALL.items() if name in method.Config.model_fields}
 
 
 @dataclass
