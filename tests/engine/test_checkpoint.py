@@ -38,6 +38,7 @@ def some_state():
         epoch_sums={"ce": 2 / 3},
         predictions=[("test/a.png", 0, 1)],
         seconds=1.5,
+        cpu_seconds=2.5,
     )
 
 

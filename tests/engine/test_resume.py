@@ -10,7 +10,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 from PIL import Image, ImageDraw
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from smope.engine import checkpoint
 from smope.engine.loop import Interrupted
@@ -254,10 +255,24 @@ def test_the_time_of_all_legs_is_counted(pictures, tmp_path):
     asked, watch = case("paper", pictures), Watch("task 2/3 · tap", 1)
     with pytest.raises(Interrupted):
         run(asked, tmp_path, progress=watch, stop=watch.there)
-    first = checkpoint.load(tmp_path / "checkpoint.safetensors")[0].seconds
-    assert first > 0
+    first = checkpoint.load(tmp_path / "checkpoint.safetensors")[0]
+    assert first.seconds > 0 and first.cpu_seconds > 0
     run(asked, tmp_path, resume=True)
-    assert checkpoint.load(tmp_path / "checkpoint.safetensors")[0].seconds > first
+    last = checkpoint.load(tmp_path / "checkpoint.safetensors")[0]
+    assert last.seconds > first.seconds and last.cpu_seconds > first.cpu_seconds
+
+
+def test_a_run_begun_before_cpu_time_was_counted_does_not_tell_a_part_of_it(pictures, tmp_path):
+    asked, watch = case("paper", pictures), Watch("task 2/3 · tap", 1)
+    with pytest.raises(Interrupted):
+        run(asked, tmp_path, progress=watch, stop=watch.there)
+    path = tmp_path / "checkpoint.safetensors"
+    with safe_open(path, framework="pt") as file:
+        header = json.loads(file.metadata()["smope"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    del header["state"]["cpu_seconds"]
+    save_file(tensors, path, metadata={"smope": json.dumps(header)})
+    assert "cpu_seconds" not in run(asked, tmp_path, resume=True)
 
 
 def test_a_stop_without_a_folder_says_that_nothing_was_kept(pictures):

@@ -45,10 +45,11 @@ class Progressed:
     epoch_sums: dict[str, float] = field(default_factory=dict)
     predictions: list[tuple[str, int, int]] = field(default_factory=list)
     seconds: float = 0.0
+    cpu_seconds: float | None = 0.0  #: of all threads of this process; None when a part of the run did not count them
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Progressed:
-        state = dict(values)
+        state = {"cpu_seconds": None, **values}
         state["position"] = Position(**state["position"])
         state["predictions"] = [(str(i), int(t), int(p)) for i, t, p in state["predictions"]]
         return cls(**state)

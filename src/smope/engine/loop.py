@@ -58,6 +58,7 @@ class Loop:
     _optimizer_tensors: dict[str, Tensor] = field(default_factory=dict)
     _saved_at: float = field(default_factory=time.monotonic)
     _clock: float = field(default_factory=time.monotonic)
+    _cpu_clock: float = field(default_factory=time.process_time)
 
     @property
     def position(self) -> Position:
@@ -347,6 +348,8 @@ class Loop:
         raise Interrupted(f"{where}; everything so far is saved.", f"Go on with: smope run --resume {self.folder}")
 
     def _tick(self) -> None:
-        now = time.monotonic()
+        now, cpu_now = time.monotonic(), time.process_time()
         self.state.seconds += now - self._clock
-        self._clock = now
+        if self.state.cpu_seconds is not None:
+            self.state.cpu_seconds += cpu_now - self._cpu_clock
+        self._clock, self._cpu_clock = now, cpu_now

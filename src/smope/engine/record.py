@@ -27,7 +27,7 @@ from smope.methods import Method, overrides
 SCHEMA = 1
 #: Raised by hand whenever the same config computes other numbers, so that tables never mix code that computes differently.
 NUMERICS = 1
-_NOT_DIGESTED = ("digest", "seconds", "machine", "versions", "notes")
+_NOT_DIGESTED = ("digest", "seconds", "cpu_seconds", "machine", "versions", "notes")
 #: config keys that say where things are and where they are computed, not what is computed
 PLACE_KEYS = frozenset({"device", "checkpoint_minutes", "data.root", "data.workers", "backbone.file"})
 
@@ -88,6 +88,8 @@ def make(
     }
     record["digest"] = digest(record)
     record["seconds"] = round(state.seconds, 1)
+    if state.cpu_seconds is not None and processes == 1:  # the other processes' work is not counted here
+        record["cpu_seconds"] = round(state.cpu_seconds, 1)
     record["notes"] = list(stream.notes)
     record["machine"] = machine(processes)
     record["versions"] = versions()

@@ -55,7 +55,7 @@ class Line:
     forgetting: Spread | None
     sample_accuracy: Spread
     trainable_parameters: int
-    core_minutes: float  #: mean of wall time times threads, on machines that may have done other work besides
+    core_minutes: float  #: mean over the seeds
     difference: Difference | None = None  #: to the line compared against; None for that line itself and where no seed is shared
     records: tuple[Record, ...] = field(default=(), repr=False, compare=False)  #: by seed
 
@@ -262,9 +262,16 @@ def _line(name: str, records: Sequence[Record]) -> Line:
         forgetting=spread("forgetting") if several else None,
         sample_accuracy=spread("sample_accuracy"),
         trainable_parameters=first["trainable_parameters"],
-        core_minutes=statistics.fmean(record["seconds"] * record["config"].get("threads", 1) for record in records) / 60,
+        core_minutes=statistics.fmean(map(_core_seconds, records)) / 60,
         records=tuple(records),
     )
+
+
+def _core_seconds(record: Record) -> float:
+    """CPU time where the run counted it; before that, wall time times threads, on machines that may have done other work besides."""
+    counted: float | None = record.get("cpu_seconds")
+    wall: float = record["seconds"]
+    return wall * record["config"].get("threads", 1) if counted is None else counted
 
 
 def _names(records: Sequence[Record]) -> list[str]:

@@ -41,6 +41,7 @@ Number = Annotated[float, Field(ge=-1e9, le=1e9)]
 Percent = Annotated[float, Field(ge=0, le=100)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Row = Annotated[int, Field(ge=-1, le=10**6)]
+Seconds = Annotated[float, Field(ge=0, le=1e12)]
 
 
 class _Part(BaseModel):
@@ -81,7 +82,8 @@ class _Values(_Part):
     sample_accuracy: Number
     trainable_parameters: Count
     digest: str
-    seconds: Annotated[float, Field(ge=0, le=1e12)]
+    seconds: Seconds
+    cpu_seconds: Seconds | None = None
     predictions: list[Annotated[tuple[str, Row, Row], Field(strict=False)]] = []
     facts: list[dict[str, Any]] | None = None
     machine: _Machine | None = None
