@@ -22,14 +22,13 @@ onnxruntime, Pillow and numpy alone:
         label = about["classes"][share.argmax()] if limit is None or far <= limit else "none of these"
         print(path, label, f"{share.max():.3f}", sep="\\t")
 
-int8 stores the weights of the large products in a quarter of the room and multiplies in whole numbers; activations are scaled by the
-range of the whole batch, so that an answer may depend a little on the pictures beside it. What that costs is measured, not assumed.
+int8 stores the weights of the large products in a quarter of the room and multiplies in whole numbers (`smope.classifier.int8`). What
+that costs is measured, not assumed.
 """
 
 from __future__ import annotations
 
 import importlib
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from smope.classifier import onnx_check
 from smope.classifier.adapter import Document
 from smope.classifier.graph import OUTPUTS, ExportError, Graph, check_installed, on_cpu, open_session, save_model, write_graph
 from smope.classifier.inputs import Gathered, gather, room
+from smope.classifier.int8 import quantised
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.onnx_check import Agreement, Judged
 from smope.data import Transform
@@ -122,7 +122,7 @@ def export(
             plain, small = folder / "float.onnx", folder / "int8.onnx"
             write_graph(graph, about, plain)
             if int8:
-                _quantise(plain, about | {"int8": True}, small)
+                save_model(quantised(importlib.import_module("onnx").load(plain)), about | {"int8": True}, small)
             chosen = small if int8 else plain
             progress.say("Checking it with onnxruntime")
             report = _checked(graph, body, known, plain, small if int8 else None, found, path)
@@ -198,26 +198,3 @@ def _spread_out(count: int, wanted: int) -> list[int]:
     ([0, 2, 5, 7], [0, 1])
     """
     return [place * count // wanted for place in range(wanted)] if count > wanted else list(range(count))
-
-
-def _quantise(plain: Path, about: dict[str, Any], small: Path) -> None:
-    """Weights of the products with fixed matrices as 7-bit whole numbers, a scale a column: processors without VNNI overflow on 8."""
-    quantization = importlib.import_module("onnxruntime.quantization")
-    onnx = importlib.import_module("onnx")
-    model = onnx.load(plain)
-    onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})  # or it advises what torch has done already
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module="onnxruntime")
-        quantization.quantize_dynamic(
-            model,
-            small,
-            op_types_to_quantize=["MatMul"],
-            nodes_to_exclude=[f"{node.name}_MatMul" for node in model.graph.node if node.op_type == "Gemm"],  # what decides stays exact
-            per_channel=True,
-            reduce_range=True,
-            weight_type=quantization.QuantType.QInt8,
-        )
-    model = onnx.load(small)
-    if not any(node.op_type.startswith(("MatMulInteger", "DynamicQuantizeMatMul")) for node in model.graph.node):
-        raise ExportError("No product of the graph could be made int8.", "Export without int8.")
-    save_model(model, about, small)
