@@ -15,7 +15,7 @@ from smope.reproduce.figures import figure
 from smope.reproduce.studies import paper_tables, read_seeds
 from smope.reproduce.tables import cost_table, missing, table
 from smope.reproduce.verify import verify
-from smope.reproduce.work import carry_out, estimate, write_table
+from smope.reproduce.work import carry_out, estimate, lacking, write_table
 
 RECIPES = {info.name for info in list_recipes()}
 
@@ -144,14 +144,14 @@ def test_a_damaged_record_is_no_run_and_no_obstacle(done, tmp_path):
 
 def test_the_table_has_ours_the_papers_and_the_difference_and_says_what_is_missing(done):
     cells, store, _, finished = done
-    lacking = [*finished, *plan([Cell("other", "A", cells[0].recipe, ("method.eps=0.9",))], [0], store)]
-    sheet = table(STUDIES["main"], lacking)
+    some = [*finished, *plan([Cell("other", "A", cells[0].recipe, ("method.eps=0.9",))], [0], store)]
+    sheet = table(STUDIES["main"], some)
     assert sheet.columns == ("", "A FAA", "A FAA paper", "A FAA difference", "A CAA", "A CAA paper", "A CAA difference")
     mean = sum(one.record["faa"] for one in finished[:2]) / 2
     plain, bare, other = sheet.rows
     assert plain[1].startswith(f"{mean:.2f}") and plain[2] == "50.00 ± 1.00" and plain[3] == f"{mean - 50:+.2f}"
     assert bare[2:4] == ("–", "–") and other[1] == "not yet run"
-    absent = missing(lacking)
+    absent = missing(some)
     assert [row[0] for row in absent.rows] == ["other"] and absent.rows[0][-1].endswith("method.eps=0.9 --seed 0")
 
 
@@ -186,6 +186,23 @@ def test_figures_are_drawn_with_their_data_beside_them(done, name, tmp_path):
         assert len(data["heads"]) == 3 and all(five == sorted(five) for five in data["heads"])
     if name == "key-pca":
         assert len(data["keys"]) == 4 and len(data["inputs"]) == 8 and 0 < sum(data["explained"]) <= 1.0001
+
+
+@pytest.mark.parametrize("name", ["key-pca", "score-distribution", "sample-efficiency"])
+def test_what_a_record_alone_cannot_show_is_not_there_until_it_lies_beside_it(done, name, tmp_path):
+    cells, _, scratch, finished = done
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "record.json").write_text(json.dumps(finished[0].record))
+    study, alone = STUDIES[name], Store((tmp_path / "alone",))
+    (bare,) = plan(cells[:1], [0], alone)
+    (wanted,) = plan(cells[:1], [0], alone, beside=study.beside)
+    assert bare.record is not None and wanted.record is None and lacking([wanted], alone) == [wanted]
+    with pytest.raises(ConfigError, match=f"plain A seed 0 is not yet run, or no .*{study.beside[-1]} of it is there.*smope run"):
+        figure(study, [wanted], alone, tmp_path / name)
+    both = Store((tmp_path / "alone", scratch))
+    (found,) = plan(cells[:1], [0], both, beside=study.beside)
+    assert found.record is not None and both.folder_of(found.config) == tmp_path / "alone"
+    assert both.folder_of(found.config, study.beside).is_relative_to(scratch)
 
 
 def test_loss_curves_are_drawn_from_a_watched_run(recipe, tmp_path):

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from smope.engine import checkpoint
 from smope.engine.loop import Interrupted
 from smope.engine.run import run
+from smope.errors import CheckpointError
 from smope.methods import resolve
 
 
@@ -260,6 +261,23 @@ def test_the_time_of_all_legs_is_counted(pictures, tmp_path):
     run(asked, tmp_path, resume=True)
     last = checkpoint.load(tmp_path / "checkpoint.safetensors")[0]
     assert last.seconds > first.seconds and last.cpu_seconds > first.cpu_seconds
+
+
+@pytest.mark.parametrize("change", [lambda tensors: tensors.popitem(), lambda tensors: tensors.update({"method.more": torch.zeros(1)})])
+def test_a_checkpoint_of_another_version_is_refused_and_left_alone(pictures, tmp_path, change):
+    asked, watch = case("paper", pictures), Watch("task 2/3 · tap", 1)
+    with pytest.raises(Interrupted):
+        run(asked, tmp_path, progress=watch, stop=watch.there)
+    path = tmp_path / "checkpoint.safetensors"
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in sorted(file.keys(), reverse=True) if name.startswith("method.")}
+    change(tensors)
+    save_file(tensors, path, metadata=metadata)
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors was written by a version that keeps another state \(.*key"):
+        run(asked, tmp_path, resume=True)
+    assert path.read_bytes() == before
 
 
 def test_a_run_begun_before_cpu_time_was_counted_does_not_tell_a_part_of_it(pictures, tmp_path):

@@ -68,7 +68,7 @@ def reproduce(
     study = find_study(name)
     more = [f"backbone.name={backbone}"] if backbone else []
     store = Store(STORES)
-    planned = plan(study.cells(dataset), read_seeds(seeds), store, more) if study.runs else []
+    planned = plan(study.cells(dataset), read_seeds(seeds), store, more, study.beside) if study.runs else []
     lacking = [one for one in planned if one.record is None]
     if study.runs:
         seconds = estimate(planned)

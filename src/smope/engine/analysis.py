@@ -58,7 +58,7 @@ def analyse(folder: Path, progress: Progress = SILENT) -> dict[str, Any]:
     if not (folder / CHECKPOINT).exists():
         raise ConfigError(f"{folder} has no {CHECKPOINT}.", "Analyse a folder that `smope run` has finished and that is whole.")
     _, _, method_tensors, _ = checkpoint.load(folder / CHECKPOINT)
-    ready.method.load_state_dict(method_tensors)
+    checkpoint.restore_method(ready.method, method_tensors, folder / CHECKPOINT)
     ready.method.to(runtime.device)
     judged = [task.validation if config.data.split == "tuning" else task.test for task in ready.stream]
     images = [loader for part in judged if part is not None and len(part) for loader in [_loader(part, config, ready.transform)]]

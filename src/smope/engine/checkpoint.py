@@ -91,6 +91,18 @@ def load(path: Path) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dic
         raise foreign(f"{path} is a damaged checkpoint ({type(error).__name__}: {error}).") from None
 
 
+def restore_method(method: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path | None = None) -> None:
+    """Put a method's saved tensors back."""
+    try:
+        method.load_state_dict(tensors)
+    except RuntimeError as error:
+        reasons = "; ".join(line.strip() for line in str(error).splitlines()[1:])
+        raise CheckpointError(
+            f"{path or 'The checkpoint'} was written by a version that keeps another state ({reasons}).",
+            "Finish the run with the version that began it (its commit is in git), or delete the folder and start anew.",
+        ) from None
+
+
 @contextmanager
 def telling_disk_errors(path: Path) -> Iterator[None]:
     """Turn what the disk refuses about a file of a run into words; nothing is lost by it but what was not yet saved."""

@@ -66,7 +66,7 @@ class Loop:
 
     def resume(self, method_tensors: dict[str, Tensor], optimizer_tensors: dict[str, Tensor]) -> None:
         """Take up the state of a checkpoint."""
-        self.method.load_state_dict(method_tensors)
+        checkpoint.restore_method(self.method, method_tensors, self.folder and self.folder / "checkpoint.safetensors")
         self.method.to(self.runtime.device)
         self._optimizer_tensors = optimizer_tensors
 

@@ -28,7 +28,7 @@ from smope.files import lock, read_json, sweep, write_json
 from smope.methods import Method, build
 from smope.progress import SILENT, Progress
 
-RECORD, CHECKPOINT = "record.json", "checkpoint.safetensors"
+RECORD, CHECKPOINT, HISTORY = "record.json", "checkpoint.safetensors", "history.json"
 
 
 class FolderBusy(CheckpointError):
@@ -143,7 +143,7 @@ def _learn(
     result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method), runtime.processes)
     if folder is not None and runtime.is_main:
         with telling_disk_errors(folder / RECORD):
-            write_json(folder / "history.json", loop.state.history)
+            write_json(folder / HISTORY, loop.state.history)
             write_json(folder / RECORD, result, wide=True)
     return result
 

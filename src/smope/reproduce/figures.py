@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from smope.engine.analysis import analyse
-from smope.errors import ConfigError, DataError
+from smope.engine.run import HISTORY
+from smope.errors import ConfigError
 from smope.files import read_json, write_json
 from smope.progress import SILENT, Progress
 from smope.report import curves
@@ -71,9 +72,7 @@ def _evolution(planned: Sequence[Planned], store: Store, progress: Progress) -> 
 
 def _analysis(part: str) -> Callable[[Sequence[Planned], Store, Progress], Data]:
     def gather(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
-        folder = store.folder_of(planned[0].config)
-        assert folder is not None
-        data: Data = analyse(folder, progress)[part]
+        data: Data = analyse(_folder(planned[0], store), progress)[part]
         return data
 
     return gather
@@ -82,13 +81,9 @@ def _analysis(part: str) -> Callable[[Sequence[Planned], Store, Progress], Data]
 def _validation_losses(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
     data: Data = {}
     for run in planned:
-        folder = store.folder_of(run.config)
-        if run.seed != planned[0].seed or folder is None:
+        if run.seed != planned[0].seed:
             continue
-        try:
-            history = read_json(folder / "history.json")
-        except FileNotFoundError:
-            raise DataError(f"{folder} has no history.json.", "Run it again; a record alone does not hold its loss curves.") from None
+        history = read_json(_folder(run, store) / HISTORY)
         data[run.cell.row] = [entry["validation"] for entry in history if "validation" in entry]
         data["task starts"] = [
             index
@@ -102,10 +97,19 @@ def _shares(facts: Mapping[str, Any], block: int) -> list[list[float]]:
     return [[count / max(1, facts["images_seen"]) for count in head] for head in facts["usage"][block]]
 
 
+def _folder(run: Planned, store: Store) -> Path:
+    """Where the run lies with all that the figure needs of it."""
+    folder = store.folder_of(run.config, run.beside)
+    return folder if folder is not None else _not_yet(run)
+
+
 def _record(run: Planned) -> Mapping[str, Any]:
-    if run.record is None:
-        raise ConfigError(f"{run.cell.row} {run.cell.column} seed {run.seed} is not yet run.", f"Run it: {run.cell.command(run.seed)}")
-    return run.record
+    return run.record if run.record is not None else _not_yet(run)
+
+
+def _not_yet(run: Planned) -> NoReturn:
+    kept = f", or no {' or '.join(run.beside)} of it is there" if run.beside else ""
+    raise ConfigError(f"{run.name} is not yet run{kept}.", f"Run it: {run.cell.command(run.seed)}")
 
 
 # -- how it looks --------------------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ class Planned:
     seed: int
     config: RunConfig
     record: Record | None
+    beside: tuple[str, ...] = ()  #: files of which one must lie beside the record, or the run is not there
 
     @property
     def name(self) -> str:
@@ -69,11 +70,13 @@ class Planned:
         return None if passes is None else passes * float(forward_flops(backbone_info(backbone.name).shape, backbone.image_size, 0))
 
 
-def plan(cells: Iterable[Cell], seeds: Sequence[int], store: Store, more: Sequence[str] = ()) -> list[Planned]:
+def plan(
+    cells: Iterable[Cell], seeds: Sequence[int], store: Store, more: Sequence[str] = (), beside: tuple[str, ...] = ()
+) -> list[Planned]:
     """Every run the cells need, each once, in their order."""
     planned: list[Planned] = []
     for cell in cells:
         for seed in seeds:
             config = cell.config(seed, more)
-            planned.append(Planned(cell, seed, config, store.find(config)))
+            planned.append(Planned(cell, seed, config, store.find(config, beside), beside))
     return planned

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,31 +16,40 @@ from smope.report import Record, load_records
 
 @dataclass
 class Store:
-    """Folders with records in or below them, the first one that has a run wins."""
+    """Folders with records in or below them, the first one that has a run wins.
+
+    A record alone does not hold all that a run has left. `beside` names files of which one must lie beside it.
+    """
 
     folders: tuple[Path, ...]
-    _index: dict[str, tuple[Path, Record]] = field(default_factory=dict)
+    _index: dict[str, list[tuple[Path, Record]]] = field(default_factory=dict)
     _read: bool = False
 
-    def find(self, config: RunConfig) -> Record | None:
+    def find(self, config: RunConfig, beside: Sequence[str] = ()) -> Record | None:
         """The record of this run, if it was finished by code of today's numerics."""
-        found = self._all().get(run_key(config.model_dump(mode="json")))
+        found = self._first(config, beside)
         return found[1] if found else None
 
-    def folder_of(self, config: RunConfig) -> Path | None:
+    def folder_of(self, config: RunConfig, beside: Sequence[str] = ()) -> Path | None:
         """Where that record lies."""
-        found = self._all().get(run_key(config.model_dump(mode="json")))
+        found = self._first(config, beside)
         return found[0].parent if found else None
 
     def add(self, path: Path, record: Record) -> None:
         """A run that has just been finished."""
-        self._all()[_key(record)] = (path, record)
+        self._all().setdefault(_key(record), []).insert(0, (path, record))
 
-    def _all(self) -> dict[str, tuple[Path, Record]]:
+    def _first(self, config: RunConfig, beside: Sequence[str]) -> tuple[Path, Record] | None:
+        for path, record in self._all().get(run_key(config.model_dump(mode="json")), ()):
+            if not beside or any((path.parent / name).exists() for name in beside):
+                return path, record
+        return None
+
+    def _all(self) -> dict[str, list[tuple[Path, Record]]]:
         if not self._read:
             self._read = True
             for path, record in _records(self.folders):
-                self._index.setdefault(_key(record), (path, record))
+                self._index.setdefault(_key(record), []).append((path, record))
         return self._index
 
 

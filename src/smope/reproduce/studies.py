@@ -13,12 +13,15 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from smope.engine.analysis import ANALYSIS
+from smope.engine.run import CHECKPOINT, HISTORY
 from smope.errors import ConfigError, nearest
 from smope.recipes import list_recipes
 from smope.reproduce.plan import Cell
 
 _LENGTHS = (5, 10, 20, 50)
 _WEIGHTS = ("1e-5", "5e-5", "1e-4")
+_TRAINED = (ANALYSIS, CHECKPOINT)  #: the first is made of the second
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Study:
     cells: Callable[[str | None], list[Cell]]
     figure: bool = False
     ground: str = "emoji-r"  #: the set it is run on where the paper's own cannot be
+    beside: tuple[str, ...] = ()  #: files of a run's folder of which it needs one besides the record
 
     @property
     def runs(self) -> bool:
@@ -165,9 +169,15 @@ STUDIES: dict[str, Study] = {
         Study("epsilon", "FAA against eps", _epsilon, figure=True, ground="emoji-r-100"),
         Study("frequencies", "how often each expert is chosen, by eps", _frequencies, figure=True),
         Study("frequency-evolution", "how often each expert is chosen, task by task", _one_run, figure=True),
-        Study("score-distribution", "proxy scores of each head of the first block", _one_run, figure=True),
-        Study("key-pca", "one head's inputs and its prefix keys", _one_run, figure=True),
-        Study("sample-efficiency", "validation loss while a task is learned, with and without aggregation", _aggregation, figure=True),
+        Study("score-distribution", "proxy scores of each head of the first block", _one_run, figure=True, beside=_TRAINED),
+        Study("key-pca", "one head's inputs and its prefix keys", _one_run, figure=True, beside=_TRAINED),
+        Study(
+            "sample-efficiency",
+            "validation loss while a task is learned, with and without aggregation",
+            _aggregation,
+            figure=True,
+            beside=(HISTORY,),
+        ),
         Study("accuracy-curves", "accuracy after each task", _curves, figure=True),
         Study("theory", "the Voronoi loss against the number of samples", _nothing, figure=True),
     )

@@ -41,14 +41,14 @@ def lacking(planned: Sequence[Planned], store: Store) -> list[Planned]:
     """The runs that are not there, each once, though several cells may be of it."""
     wanted: dict[str, Planned] = {}
     for one in planned:
-        if store.find(one.config) is None:
+        if store.find(one.config, one.beside) is None:
             wanted.setdefault(run_key(one.config.model_dump(mode="json")), one)
     return list(wanted.values())
 
 
 def with_records(planned: Sequence[Planned], store: Store) -> list[Planned]:
     """The plan as the store knows it now."""
-    return [replace(one, record=store.find(one.config)) for one in planned]
+    return [replace(one, record=store.find(one.config, one.beside)) for one in planned]
 
 
 def task_of(one: Planned, scratch: Path) -> RunTask:
