@@ -308,7 +308,7 @@ def test_recipes_quote_the_papers_scores(golden_dir):
             assert _quoted(summaries[f"imagenet-r/{method}-{tasks}"]) == _score(tables["task-lengths"]["rows"][method][2 * first :])
         for first, dataset in ((2, "cifar-100"), (4, "cub-200")):
             assert _quoted(summaries[f"{dataset}/{method}"]) == _score(tables["main"]["rows"][method][first:])
-    assert all("Ours: not yet run" in header for header in summaries.values())
+    assert all("Ours: " in header for header in summaries.values())
 
 
 def _header(name):
