@@ -65,6 +65,13 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         gather(tmp_path, 16)
 
 
+def test_class_folders_one_level_deeper_are_pointed_at(tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos/january", "red", count=1)
+    with pytest.raises(DataError) as caught:
+        gather(tmp_path / "photos", 16)
+    assert caught.value.remedy == f"Name the folder that holds the class folders, such as '{tmp_path / 'photos/january'}'."
+
+
 def test_the_same_picture_under_two_classes_counts_for_neither_and_a_copy_counts_once() -> None:
     one, other, third = draw("red", 1), draw("red", 2), draw("blue", 3)
     found = gather([(one, "cup"), (other, "cup"), (one, "mug"), (other, "cup"), (third, "mug")], 16)
