@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smope.cli.console import say, stdout, write_json
+from smope.cli.console import counted, say, stdout, write_json
 from smope.cli.grid import plain_table
 from smope.errors import ConfigError
 
@@ -70,7 +70,8 @@ def undo(file: Adapter) -> None:
         raise ConfigError(f"There is no folder {file.parent}.", "Check the path.")
     with alone(file):
         document = step_back(file)
-    say(stdout(), f"{file} is as it was before: {len(document.classes)} classes, {len(document.history)} updates", "bold")
+    what = f"{counted(len(document.classes), 'class', 'classes')}, {counted(len(document.history), 'update', 'updates')}"
+    say(stdout(), f"{file} is as it was before: {what}", "bold")
 
 
 def info(file: Adapter, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False) -> None:
@@ -85,7 +86,7 @@ def info(file: Adapter, as_json: Annotated[bool, typer.Option("--json", help="Pr
         return
     console = stdout()
     method, size = document.config.method["name"], document.preprocessing.size
-    say(console, f"{file}: {len(pictures)} classes · {method} · {document.backbone.name} at {size} px", "bold")
+    say(console, f"{file}: {counted(len(pictures), 'class', 'classes')} · {method} · {document.backbone.name} at {size} px", "bold")
     grid = plain_table("class", "pictures", right=("pictures",))
     for name, count in pictures.items():
         grid.add_row(name, str(count))
