@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode, decode_stream
-from smope.data.folder import NESTED, class_folders
+from smope.data.folder import EXTENSIONS, NESTED, OUTSIDE, class_folders
 from smope.data.images import PIXEL_LIMIT, Pixels
 from smope.errors import DataError
 from smope.labels import check_name
@@ -98,7 +98,7 @@ def listed(source: Any) -> Listed:
     for label in dict.fromkeys(item.label for item in items):
         check_name(label)
     if not items:
-        raise _nothing(skipped, _deeper(source, skipped) or _LAYOUT)
+        raise _nothing(skipped, _elsewhere(source, skipped) or _LAYOUT)
     return Listed(tuple(items), tuple(skipped))
 
 
@@ -106,16 +106,21 @@ def read_all(found: Listed, size: int, progress: Progress = SILENT) -> Gathered:
     """The pictures that can be read, each once; a DataError if there are none."""
     readable, unreadable = _read(found.items, size, progress)
     refs, repeated = _once_each(readable)
-    left_out = (*found.skipped, *unreadable, *repeated)
+    left_out = (*unreadable, *repeated, *found.skipped)  # a report shows the first: a damaged picture says more than a stray text file
     if not refs:
         raise _nothing(left_out, _LAYOUT)
     return Gathered(ImageSet(refs), left_out)
 
 
-def _deeper(source: Any, skipped: Sequence[Skipped]) -> str:
-    """Where the class folders lie if they are not in `source` but one folder below; empty if they do not."""
+def _elsewhere(source: Any, skipped: Sequence[Skipped]) -> str:
+    """Which folder was meant, if it looks as if the class folders lay one folder below or above; empty if it does not."""
     inner = next((entry.id for entry in skipped if entry.reason == NESTED), None)
-    return f"Name the folder that holds the class folders, such as '{(Path(source) / inner).parent}'." if inner else ""
+    if inner is not None:
+        return f"Name the folder that holds the class folders, such as '{(Path(source) / inner).parent}'."
+    if any(entry.reason == OUTSIDE and entry.id.lower().endswith(EXTENSIONS) for entry in skipped):
+        place = Path(source).resolve()
+        return f"If '{place.name}' is a class, name the folder it lies in: '{place.parent}'."
+    return ""
 
 
 def _nothing(left_out: Sequence[Skipped], remedy: str) -> DataError:

@@ -18,6 +18,7 @@ from smope.progress import SILENT, Progress
 
 EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
 NESTED = "it is a folder inside a class folder"
+OUTSIDE = "it lies outside the class folders"
 
 _LITTER = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")
 _LAYOUT = "Put each class's pictures in a folder of its own, or such folders in 'train' and in 'test' side by side."
@@ -76,7 +77,7 @@ def _scan(root: Path, tops: list[Path]) -> tuple[tuple[str, ...], list[ImageRef]
     for top in tops:
         for place in _visible(top):
             if not place.is_dir():
-                skipped.append(Skipped(_id(root, place), "it lies outside the class folders"))
+                skipped.append(Skipped(_id(root, place), OUTSIDE))
             elif place.is_symlink() and place.resolve() in (root.resolve(), *root.resolve().parents):
                 skipped.append(Skipped(_id(root, place), "it is a link to a folder that holds it"))
             else:
