@@ -108,6 +108,6 @@ def test_a_shell_can_complete_commands_and_options(typed: str, word: str) -> Non
 
 
 def test_what_a_practitioner_needs_stands_apart_from_what_a_researcher_does(call: Call) -> None:
-    teach, _, _, study = call("--help").output.split("╭─ ")[2:]
-    assert {"learn", "predict", "serve", "undo"} <= set(teach.split()) and "reproduce" not in teach
-    assert {"run", "reproduce", "tune", "verify", "compare"} <= set(study.split()) and "predict" not in study
+    teach, _, _, study = (set(panel.split()) for panel in call("--help").output.split("╭─ ")[2:])
+    assert {"learn", "predict", "serve", "undo"} <= teach and "reproduce" not in teach
+    assert {"run", "reproduce", "tune", "verify", "compare"} <= study and "predict" not in study
