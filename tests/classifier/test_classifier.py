@@ -166,6 +166,17 @@ def test_a_source_that_fails_changes_nothing(taught: ContinualClassifier, source
     assert str(taught) == words and all(torch.equal(before[name], tensor) for name, tensor in state(taught).items())
 
 
+@pytest.mark.parametrize("source", ["nowhere", [], "hollow"])
+def test_a_source_with_nothing_in_it_is_told_before_the_backbone_is_asked_for(
+    source: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hollow/cup").mkdir(parents=True)
+    monkeypatch.setattr(ContinualClassifier, "_ready", lambda self: pytest.fail("the backbone was asked for"))
+    with pytest.raises(DataError, match="learn from"):
+        ContinualClassifier().learn(source)
+
+
 @pytest.mark.parametrize("failure", [NumericsError("not finite"), KeyboardInterrupt(), MemoryError()])
 def test_a_failure_in_the_middle_changes_nothing(
     taught: ContinualClassifier, taught_file: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
@@ -276,9 +287,10 @@ def test_probabilities_are_softened_by_the_temperature_only_once_calibrated(make
     np.testing.assert_allclose(classifier.predict_proba(picture), softened, atol=1e-6)
 
 
-def test_an_untaught_classifier_says_so() -> None:
+def test_an_untaught_classifier_says_so_before_its_backbone_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ContinualClassifier, "_ready", lambda self: pytest.fail("the backbone was asked for"))
     with pytest.raises(DataError, match="knows no class yet"):
-        ContinualClassifier("vit-tiny-test", image_size=16, overrides=QUICK).predict(draw("red", 1))
+        ContinualClassifier().predict(draw("red", 1))
 
 
 def test_none_of_these_is_said_of_what_lies_too_far(make: Make) -> None:

@@ -65,6 +65,27 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         gather(tmp_path, 16)
 
 
+def test_class_folders_one_level_deeper_are_pointed_at(tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos/january", "red", count=1)
+    with pytest.raises(DataError) as caught:
+        gather(tmp_path / "photos", 16)
+    assert caught.value.remedy == f"Name the folder that holds the class folders, such as '{tmp_path / 'photos/january'}'."
+
+
+def test_a_class_folder_itself_is_pointed_at_the_one_above(tmp_path: Path) -> None:
+    write_folder(tmp_path / "photos", "red", count=1)
+    with pytest.raises(DataError) as caught:
+        gather(tmp_path / "photos/red", 16)
+    assert caught.value.remedy == f"If 'red' is a class, name the folder it lies in: '{(tmp_path / 'photos').resolve()}'."
+
+
+def test_damaged_pictures_are_named_before_what_is_no_picture(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "photos", "red", count=1)
+    for name in ("a.txt", "z.jpg"):
+        (folder / "red" / name).write_bytes(b"x")
+    assert [entry.id for entry in gather(folder, 16).skipped] == ["red/z.jpg", "red/a.txt"]
+
+
 def test_the_same_picture_under_two_classes_counts_for_neither_and_a_copy_counts_once() -> None:
     one, other, third = draw("red", 1), draw("red", 2), draw("blue", 3)
     found = gather([(one, "cup"), (other, "cup"), (one, "mug"), (other, "cup"), (third, "mug")], 16)

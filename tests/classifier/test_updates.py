@@ -35,6 +35,17 @@ def test_a_report_in_a_few_plain_lines(make: Make) -> None:
     assert report.number == 2 and report.seconds > 0
 
 
+def test_the_same_pictures_twice_and_a_name_spelt_almost_alike_are_doubted(make: Make) -> None:
+    classifier = make()
+    assert not classifier.learn([*pairs("red", count=2), (draw("blue", 1), "shelf 1")]).notes
+    twice = classifier.learn([(draw("blue", 1), "shelf 1"), *pairs("red", count=2)])
+    assert len(twice.notes) == 1 and "the very same pictures were learned in update 1 already" in str(twice)
+    slip = classifier.learn([(draw("green", 1), "Red "), (draw("green", 2), "shelf 2"), (draw("green", 3), "blue")])
+    assert slip.notes == ("'Red' is spelt almost like 'red': if they are one class, undo, rename it and learn again",)
+    classifier.undo()
+    assert str(classifier.learn([(draw("green", 1), "green")])).startswith("update 3: 1 new class (green)\n")
+
+
 def test_accuracies_are_those_of_the_held_back_pictures(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from smope.classifier import teaching
 

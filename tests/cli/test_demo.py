@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from PIL import Image
 from rich.console import Console
 
 from smope.cli import demo
 from smope.config import RunConfig
+from smope.engine.loop import Interrupted
 from smope.errors import CheckpointError
 from smope.methods import resolve
 from smope.recipes import load_recipe
@@ -51,6 +53,19 @@ def test_it_starts_anew_each_time_and_leaves_what_is_not_its_own(configs: dict[s
     play(configs, tmp_path / "demo")
     assert kept.read_text() == "mine"
     assert (tmp_path / "demo/smope/history.json").read_text() != "an old one"
+
+
+def test_stopped_it_says_that_it_begins_anew_and_what_goes_on(
+    configs: dict[str, RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise Interrupted("Stopped in task 1 of 3; everything so far is saved.", "")
+
+    monkeypatch.setattr("smope.cli.training.run", stopped)
+    with pytest.raises(typer.Exit):
+        play(configs, tmp_path / "demo")
+    said = capsys.readouterr().err
+    assert f"smope run --resume {tmp_path / 'demo/smope'}" in said and "anew: smope demo" in said
 
 
 @pytest.mark.parametrize("config", ['{"recipe": "emoji-r/smope"}', "{", None])

@@ -70,7 +70,7 @@ def test_two_months_are_learned_looked_at_and_taken_back(call: Call, months: Pat
     assert plain["classes"] == dict.fromkeys(["red box", "red cross", "red disc", "blue box", "blue cross", "blue disc"], 6)
     assert [entry["held_back"] for entry in plain["history"]] == [6, 6] and plain["calibration"]["calibrated"] is False
     back = call("undo", "shop.smope")
-    assert back.exit_code == 0 and "3 classes, 1 updates" in back.output and shop.read_bytes() == january
+    assert back.exit_code == 0 and "3 classes, 1 update\n" in back.output and shop.read_bytes() == january
     again = call("undo", "shop.smope")
     assert again.exit_code == 2 and "nothing to go back to" in again.stderr and shop.read_bytes() == january
 
@@ -115,6 +115,10 @@ def test_unreadable_pictures_are_told_on_stderr_and_fail_only_if_all_do(call: Ca
     assert none.exit_code == 2 and none.stdout == "" and "None of the pictures" in none.stderr
     (tmp_path / "hollow").mkdir()
     hollow = call("predict", "shop.smope", "hollow")
+    (tmp_path / "phone").mkdir()
+    (tmp_path / "phone/IMG_1.HEIC").write_bytes(b"x")
+    phone = call("predict", "shop.smope", "phone")
+    assert phone.exit_code == 2 and "HEIC pictures are not read here; save it as JPEG" in phone.stderr
     assert hollow.exit_code == 2 and "no picture in hollow" in hollow.stderr
 
 
@@ -174,7 +178,7 @@ def test_two_learners_of_one_file_are_kept_apart(call: Call, shop: Path, months:
 @pytest.mark.parametrize("command", [("info", "x.smope"), ("predict", "x.smope", "x.png"), ("undo", "x.smope"), ("undo", "no/x.smope")])
 def test_a_file_that_is_not_there_is_one_clear_line(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
     done = call(*command)
-    assert done.exit_code == 2 and done.stderr.startswith("error: There is no")
+    assert done.exit_code == 2 and done.stderr.startswith(("error: There is no adapter x.smope", "error: There is no folder no"))
     assert "Traceback" not in done.output and not (tmp_path / "no").exists()
 
 

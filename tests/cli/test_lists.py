@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,3 +98,16 @@ def test_help_and_the_recipes_do_not_wait_for_torch(words: list[str]) -> None:
     code = "import sys, smope.cli.app as a\ntry: a.app(sys.argv[1:])\nfinally: assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("typed", "word"), [("smope le", "learn"), ("smope learn --im", "--image-size")])
+def test_a_shell_can_complete_commands_and_options(typed: str, word: str) -> None:
+    asked = {"_SMOPE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = subprocess.run([sys.executable, "-m", "smope"], capture_output=True, text=True, env={**os.environ, **asked})
+    assert done.stdout.split() == [word], done.stderr
+
+
+def test_what_a_practitioner_needs_stands_apart_from_what_a_researcher_does(call: Call) -> None:
+    teach, _, _, study = (set(panel.split()) for panel in call("--help").output.split("╭─ ")[2:])
+    assert {"learn", "predict", "serve", "undo"} <= teach and "reproduce" not in teach
+    assert {"run", "reproduce", "tune", "verify", "compare"} <= study and "predict" not in study

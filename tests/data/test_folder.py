@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from smope.data import folder
+from smope.data import Skipped, decode, folder
+from smope.data.folder import class_folders
 from smope.errors import DataError
 
 
@@ -64,6 +65,27 @@ def test_what_is_left_out_is_listed_and_hidden_things_are_not(pets: Path, draw) 
     assert set(reasons) == {"cat/broken.png", "cat/notes.txt", "readme.md", "dog/holiday"}
     assert "broken.png" in reasons["cat/broken.png"] and "does not end in jpg" in reasons["cat/notes.txt"]
     assert "inside a class folder" in reasons["dog/holiday"]
+
+
+def test_what_other_systems_leave_in_folders_is_no_picture_and_no_class(pets: Path) -> None:
+    (pets / "__MACOSX").mkdir()
+    for name in ("Thumbs.db", "desktop.ini"):
+        (pets / "cat" / name).write_bytes(b"x")
+    found = folder(pets, seed=0)
+    assert not found.skipped and "__MACOSX" not in found.classes
+
+
+def test_pictures_of_a_kind_that_is_not_read_are_told_what_to_do_with(pets: Path) -> None:
+    (pets / "cat" / "IMG_1.HEIC").write_bytes(b"x")
+    (entry,) = folder(pets, seed=0).skipped
+    assert entry == Skipped("cat/IMG_1.HEIC", "HEIC pictures are not read here; save it as JPEG")
+    with pytest.raises(DataError, match=r"IMG_1\.HEIC' as a picture: HEIC pictures are not read here"):
+        decode(pets / "cat" / "IMG_1.HEIC")
+
+
+def test_an_empty_class_folder_is_listed(pets: Path) -> None:
+    (pets / "eel").mkdir()
+    assert class_folders(pets)[1] == [Skipped("eel", "it is an empty folder")]
 
 
 def test_a_class_with_nothing_readable_is_an_error_that_says_what_was_seen(pets: Path) -> None:

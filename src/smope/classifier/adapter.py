@@ -139,7 +139,7 @@ def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None
 def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
     """Document and tensors of an adapter, carried over from an older format if need be."""
     if not path.is_file():
-        raise AdapterError(f"There is no adapter {path}.", "Check the path, or make one with: smope learn FILE.smope FOLDER")
+        raise _absent(path)
     remedy = f"The file before it is whole: smope undo {path}" if _is_whole(before(path)) else "Take it from a backup, or learn anew."
     try:
         with safe_open(path, framework="pt") as file:
@@ -197,9 +197,16 @@ def accuracies(history: Iterable[Entry]) -> dict[str, float]:
     return known
 
 
+def _absent(path: Path) -> AdapterError:
+    problem = f"{path} is a folder, not an adapter." if path.is_dir() else f"There is no adapter {path}."
+    return AdapterError(problem, "Check the path, or make one with: smope learn FILE.smope FOLDER")
+
+
 def step_back(path: Path) -> Document:
     """Put the file before the last one in its place, and say what it holds. There is one such step."""
     earlier = before(path)
+    if not path.exists() and not earlier.exists():
+        raise _absent(path)
     if not earlier.is_file():
         raise AdapterError(
             f"There is nothing to go back to: {earlier} is not there.", "One step is kept; or delete the adapter to begin anew."

@@ -24,7 +24,7 @@ from smope.classifier.adapter import AdapterError, Entry
 from smope.classifier.choosing import Experts, experts
 from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.frozen import embody, embody_stored
-from smope.classifier.inputs import Picture, gather, is_one_picture
+from smope.classifier.inputs import Picture, is_one_picture, listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
 from smope.classifier.looking import Seen, look
 from smope.classifier.settings import AUTO, Settings, differences
@@ -89,13 +89,15 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         `source` is a folder of class folders, a CSV with the columns `path` and `label`, or a list of (picture, class), where a picture
         is a path, bytes, a PIL image or an array H,W,3. Classes may be new or known. Whatever goes wrong, the classifier is as before.
         """
+        named = listed(source)
         body, known = self._ready(), self._known()
         began = time.monotonic()
-        found = gather(source, body.transform.size, self.progress)
+        found = read_all(named, body.transform.size, self.progress)
+        del named  # only the reduced pictures are held while it learns
         taught, report = teaching.learn(body, known, found, self.progress, stop)
         self._change(taught)
         notes, self._notes = self._notes, ()
-        return replace(report, notes=notes, seconds=time.monotonic() - began)
+        return replace(report, notes=(*report.notes, *notes), seconds=time.monotonic() - began)
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name."""
@@ -268,9 +270,9 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
 
     def _looks(self, pictures: Iterable[Picture], make: Callable[[Seen], list[Any]]) -> Iterator[tuple[list[str], list[Any]]]:
         """Names and answers, batch by batch; what could not be read stands among them as Skipped."""
-        body, known = self._ready(), self._known()
-        if not known.labels.live:
+        if not self.classes:  # told before anybody waits for a backbone
             raise DataError("This classifier knows no class yet.", "Teach it first, with learn.")
+        body, known = self._ready(), self._known()
         for part in look(body, known.method, pictures):
             made = iter(make(part.seen) if part.seen is not None else [])
             yield part.names, [next(made) if skipped is None else skipped for skipped in part.skipped]

@@ -24,7 +24,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode, decode_stream
-from smope.data.folder import class_folders
+from smope.data.folder import EXTENSIONS, NESTED, OUTSIDE, class_folders
 from smope.data.images import PIXEL_LIMIT, Pixels
 from smope.errors import DataError
 from smope.labels import check_name
@@ -64,6 +64,14 @@ class _Item:
     picture: Picture
 
 
+@dataclass(frozen=True)
+class Listed:
+    """What a source names, not opened yet, and what of it is no picture by its name."""
+
+    items: tuple[_Item, ...]
+    skipped: tuple[Skipped, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class _OnDemand:
     """A picture that is read anew each time: for updates larger than memory."""
@@ -81,17 +89,44 @@ class _OnDemand:
 
 def gather(source: Any, size: int, progress: Progress = SILENT) -> Gathered:
     """The readable pictures of `source` for a backbone that sees `size` pixels; a DataError if there are none."""
+    return read_all(listed(source), size, progress)
+
+
+def listed(source: Any) -> Listed:
+    """What `source` names, by name alone: a wrong path is told before anybody waits for a backbone. A DataError if there is nothing."""
     items, skipped = _items(source)
     for label in dict.fromkeys(item.label for item in items):
         check_name(label)
-    readable, unreadable = _read(items, size, progress)
+    if not items:
+        raise _nothing(skipped, _elsewhere(source, skipped) or _LAYOUT)
+    return Listed(tuple(items), tuple(skipped))
+
+
+def read_all(found: Listed, size: int, progress: Progress = SILENT) -> Gathered:
+    """The pictures that can be read, each once; a DataError if there are none."""
+    readable, unreadable = _read(found.items, size, progress)
     refs, repeated = _once_each(readable)
-    left_out = (*skipped, *unreadable, *repeated)
+    left_out = (*unreadable, *repeated, *found.skipped)  # a report shows the first: a damaged picture says more than a stray text file
     if not refs:
-        shown = "; ".join(f"'{entry.id}': {entry.reason}" for entry in left_out[:3])
-        more = f"; and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
-        raise DataError("There is no picture to learn from." + (f" Left out: {shown}{more}." if left_out else ""), _LAYOUT)
+        raise _nothing(left_out, _LAYOUT)
     return Gathered(ImageSet(refs), left_out)
+
+
+def _elsewhere(source: Any, skipped: Sequence[Skipped]) -> str:
+    """Which folder was meant, if it looks as if the class folders lay one folder below or above; empty if it does not."""
+    inner = next((entry.id for entry in skipped if entry.reason == NESTED), None)
+    if inner is not None:
+        return f"Name the folder that holds the class folders, such as '{(Path(source) / inner).parent}'."
+    if any(entry.reason == OUTSIDE and entry.id.lower().endswith(EXTENSIONS) for entry in skipped):
+        place = Path(source).resolve()
+        return f"If '{place.name}' is a class, name the folder it lies in: '{place.parent}'."
+    return ""
+
+
+def _nothing(left_out: Sequence[Skipped], remedy: str) -> DataError:
+    shown = "; ".join(f"'{entry.id}': {entry.reason}" for entry in left_out[:3])
+    more = f"; and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
+    return DataError("There is no picture to learn from." + (f" Left out: {shown}{more}." if left_out else ""), remedy)
 
 
 def open_picture(picture: Picture, name: str, size: int) -> Pixels:

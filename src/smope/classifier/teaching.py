@@ -18,7 +18,7 @@ from smope.classifier.choosing import choices
 from smope.classifier.inputs import Gathered
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import look
-from smope.classifier.updates import UpdateReport, estimate, expert_share
+from smope.classifier.updates import UpdateReport, doubts, estimate, expert_share
 from smope.data import ImageSet, Task
 from smope.engine.checkpoint import Position, Progressed
 from smope.engine.loop import Loop
@@ -156,6 +156,7 @@ def _report(body: Body, was: Knowledge, now: Knowledge, found: Gathered, judged:
         calibration=now.calibration,
         calibrated=now.calibration.pictures >= body.settings.calibrate_from,
         experts=expert_share(now),
+        notes=doubts(was, entry),
     )
 
 

@@ -10,10 +10,12 @@ Axes: N draws, C head rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import torch
 from torch import Tensor
 
+from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import head_decides
@@ -22,6 +24,7 @@ from smope.methods import Chance
 from smope.statistics import ClassStatistics
 
 _SHOWN = 5
+_ALIKE = 0.9  #: of two names, by difflib's measure: 'kettle' and 'ketle' are
 _PIECE = 4096  #: draws shown to a head at a time
 
 
@@ -71,7 +74,8 @@ class UpdateReport:
         return "\n".join([*self._what(), *self._how_well(), *self.notes, f"{self.seconds:.1f} s"])
 
     def _what(self) -> list[str]:
-        parts = [f"{len(self.new)} new classes ({_some(self.new)})"] if self.new else []
+        classes = "class" if len(self.new) == 1 else "classes"
+        parts = [f"{len(self.new)} new {classes} ({_some(self.new)})"] if self.new else []
         parts += [f"more pictures of {_some(self.known)}"] if self.known else []
         lines = [f"update {self.number}: {', '.join(parts)}"]
         lines.append(
@@ -150,6 +154,30 @@ def _answers(knowledge: Knowledge, features_ND: Tensor, rows_N: Tensor, classes:
     count_CC = torch.zeros(classes, classes, dtype=torch.float64)
     count_CC.index_put_((rows_N.cpu(), answer_N.cpu()), torch.ones(len(rows_N), dtype=torch.float64), accumulate=True)
     return count_CC / count_CC.sum(1, keepdim=True).clamp_min(1)
+
+
+def doubts(known: Knowledge, entry: Entry) -> tuple[str, ...]:
+    """What looks like a slip: pictures that were learned before, and new classes that are spelt almost like a known one."""
+    lines = []
+    for number, earlier in enumerate((past for past in known.history if past.what == "learn"), 1):
+        if earlier.digest == entry.digest:
+            lines.append(f"the very same pictures were learned in update {number} already, and now count twice; undo if that was a slip")
+            break
+    names = {_plain(name): name for name in known.labels.names if name is not None}
+    for name in entry.new:
+        near = [close for close in get_close_matches(_plain(name), names, cutoff=_ALIKE) if _digits(close) == _digits(name)]
+        if near:
+            lines.append(f"'{name}' is spelt almost like '{names[near[0]]}': if they are one class, undo, rename it and learn again")
+    return tuple(lines[:_SHOWN])
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.casefold() if letter.isalnum())
+
+
+def _digits(name: str) -> list[str]:
+    """'shelf 1' and 'shelf 2' are two names, not one misspelt."""
+    return [letter for letter in name if letter.isdigit()]
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -15,7 +15,6 @@ from smope.cli.edge import Edge
 app = typer.Typer(
     cls=Edge,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # a bug keeps its own traceback
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Begin with: smope demo",
@@ -40,7 +39,7 @@ def version() -> None:
     typer.echo(f"smope {smope.__version__}")
 
 
-_TEACH, _LOOK, _SHARE = "Teach", "See what there is", "Take it elsewhere"
+_TEACH, _LOOK, _SHARE, _STUDY = "Teach", "See what there is", "Take it elsewhere", "Study: runs, tables, figures"
 app.command("demo", rich_help_panel=_TEACH, epilog="Example: smope demo")(demo.demo)
 app.command("learn", rich_help_panel=_TEACH, epilog=learn.EXAMPLES)(learn.learn)
 app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.predict)
@@ -50,19 +49,19 @@ app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smo
 app.command("export", rich_help_panel=_SHARE, epilog=export.EXAMPLES)(export.export)
 app.command("push", rich_help_panel=_SHARE, epilog="Example: smope push shop.smope anna/shop")(export.push)
 app.command("pull", rich_help_panel=_SHARE, epilog="Example: smope pull anna/shop shop.smope")(export.pull)
-app.command("run", rich_help_panel=_TEACH, epilog=run.EXAMPLES)(run.run)
+app.command("run", rich_help_panel=_STUDY, epilog=run.EXAMPLES)(run.run)
 app.command("recipes", rich_help_panel=_LOOK, epilog="Example: smope recipes --json")(lists.recipes)
 app.command("methods", rich_help_panel=_LOOK, epilog="Examples:\n  smope methods\n  smope methods smope")(lists.methods)
 app.add_typer(lists.data_app, name="data", rich_help_panel=_LOOK)
 app.add_typer(lists.backbones_app, name="backbones", rich_help_panel=_LOOK)
-app.command("compare", rich_help_panel=_LOOK, epilog="Example: smope compare results/emoji-r --format markdown")(compare.compare)
-app.command("report", rich_help_panel=_LOOK, epilog="Example: smope report results/emoji-r -o report.html")(report.report)
-app.command("cost", rich_help_panel=_LOOK, epilog="Example: smope cost smope --classes 200 --tasks 10 --json")(cost.cost)
-app.command("bench", rich_help_panel=_LOOK, epilog="Example: smope bench training prediction --rounds 10")(bench.bench)
-app.command("results", rich_help_panel=_TEACH, epilog=results.EXAMPLES)(results.results)
-app.command("reproduce", rich_help_panel=_TEACH, epilog=reproduce.EXAMPLES)(reproduce.reproduce)
-app.command("tune", rich_help_panel=_TEACH, epilog=tune.EXAMPLES)(tune.tune)
-app.command("verify", rich_help_panel=_TEACH, epilog="Example: smope verify results/emoji-r/ncm/seed0")(reproduce.verify)
+app.command("compare", rich_help_panel=_STUDY, epilog="Example: smope compare results/emoji-r --format markdown")(compare.compare)
+app.command("report", rich_help_panel=_STUDY, epilog="Example: smope report results/emoji-r -o report.html")(report.report)
+app.command("cost", rich_help_panel=_STUDY, epilog="Example: smope cost smope --classes 200 --tasks 10 --json")(cost.cost)
+app.command("bench", rich_help_panel=_STUDY, epilog="Example: smope bench training prediction --rounds 10")(bench.bench)
+app.command("results", rich_help_panel=_STUDY, epilog=results.EXAMPLES)(results.results)
+app.command("reproduce", rich_help_panel=_STUDY, epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.command("tune", rich_help_panel=_STUDY, epilog=tune.EXAMPLES)(tune.tune)
+app.command("verify", rich_help_panel=_STUDY, epilog="Example: smope verify results/emoji-r/ncm/seed0")(reproduce.verify)
 app.command("version", rich_help_panel=_LOOK, epilog="Example: smope version")(version)
 
 

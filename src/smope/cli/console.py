@@ -66,6 +66,15 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """A number with the right word.
+
+    >>> counted(1, "class", "classes"), counted(0, "class", "classes")
+    ('1 class', '0 classes')
+    """
+    return f"{number} {one if number == 1 else many}"
+
+
 def megabytes(size: float) -> str:
     """Bytes as people say them.
 

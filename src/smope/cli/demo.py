@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 RECIPES = {"smope": "emoji-r/demo", "frozen backbone": "emoji-r/demo-linear"}
 _FAST = ["train.epochs=1"]
-_GO_ON = "Start it again with: smope demo"
 #: what a run leaves in its folder; nothing else is ever removed
 _RUN_FILES = ("config.json", "checkpoint.safetensors", "history.json", "record.json")
 
@@ -52,7 +51,9 @@ def play(configs: Mapping[str, RunConfig], out: Path, console: Console) -> None:
     records: dict[str, Record] = {}
     for number, (name, config) in enumerate(configs.items(), 1):
         _heading(console, f"{number}/{len(configs)}  {describe(config)}")
-        records[name] = learn(config, out / config.method["name"], console, go_on=_GO_ON)
+        folder = out / config.method["name"]
+        go_on = f"Go on with this run alone: smope run --resume {folder}; or begin the demo anew: smope demo"
+        records[name] = learn(config, folder, console, go_on=go_on)
     _conclude(records, out, console)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from smope.cli.console import say, stdout, write_json
+from smope.cli.console import counted, say, stdout, write_json
 from smope.cli.learn import Adapter, Weights
 from smope.errors import ConfigError
 
@@ -73,7 +73,7 @@ def pull(
     with adapter.alone(file):
         document, tensors = adapter.read(hub.fetch(repository, revision=revision, token=None))
         adapter.write(file, document, tensors)
-    say(stdout(), f"{file} knows {len(document.classes)} classes", "bold")
+    say(stdout(), f"{file} knows {counted(len(document.classes), 'class', 'classes')}", "bold")
 
 
 def _plain(report: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smope.cli.console import say, stdout, write_json
+from smope.cli.console import counted, say, stdout, write_json
 from smope.cli.grid import plain_table
 from smope.errors import ConfigError
 
@@ -27,17 +27,30 @@ Weights = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Weights of the backbone, where they are not in the cache.", show_default=False)
 ]
 
+# What a new adapter is made of; an old one keeps its own.
+Backbone = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Frozen network of a new adapter; `smope backbones` lists them.", show_default="the best to be had"),
+]
+ImageSize = Annotated[
+    int | None, typer.Option(min=1, metavar="PX", help="Side of what a new adapter sees; 112 and 84 are faster.", show_default="224")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another setting of a new adapter, as in a recipe.", show_default=False),
+]
+
 
 def learn(
     file: Adapter,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A folder of class folders, or a CSV with the columns path and label.")],
-    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Of a new adapter.", show_default="auto")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, metavar="PX", help="Of a new adapter.", show_default="224")] = None,
+    backbone: Backbone = None,
+    image_size: ImageSize = None,
     backbone_file: Weights = None,
-    method: Annotated[str | None, typer.Option(metavar="NAME", help="Of a new adapter.", show_default="smope")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of a new adapter, as in a recipe.", show_default=False)
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How a new adapter learns; `smope methods` lists them.", show_default="smope")
     ] = None,
+    settings: Overrides = None,
     new: Annotated[bool, typer.Option("--new", help="Begin anew if the file is there; the old one is kept as FILE.smope.before.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -59,7 +72,7 @@ def learn(
         if not quiet:
             for line in str(report).splitlines():
                 say(console, line)
-            say(console, f"{file} knows {len(classifier.classes)} classes", "bold")
+            say(console, f"{file} knows {counted(len(classifier.classes), 'class', 'classes')}", "bold")
 
 
 def undo(file: Adapter) -> None:
@@ -70,7 +83,8 @@ def undo(file: Adapter) -> None:
         raise ConfigError(f"There is no folder {file.parent}.", "Check the path.")
     with alone(file):
         document = step_back(file)
-    say(stdout(), f"{file} is as it was before: {len(document.classes)} classes, {len(document.history)} updates", "bold")
+    what = f"{counted(len(document.classes), 'class', 'classes')}, {counted(len(document.history), 'update', 'updates')}"
+    say(stdout(), f"{file} is as it was before: {what}", "bold")
 
 
 def info(file: Adapter, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False) -> None:
@@ -85,7 +99,7 @@ def info(file: Adapter, as_json: Annotated[bool, typer.Option("--json", help="Pr
         return
     console = stdout()
     method, size = document.config.method["name"], document.preprocessing.size
-    say(console, f"{file}: {len(pictures)} classes · {method} · {document.backbone.name} at {size} px", "bold")
+    say(console, f"{file}: {counted(len(pictures), 'class', 'classes')} · {method} · {document.backbone.name} at {size} px", "bold")
     grid = plain_table("class", "pictures", right=("pictures",))
     for name, count in pictures.items():
         grid.add_row(name, str(count))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smope.cli.console import say, stdout
-from smope.cli.learn import Adapter, Weights
+from smope.cli.learn import Adapter, Backbone, ImageSize, Overrides, Weights
 from smope.errors import ConfigError
 
 EXAMPLES = """\
@@ -28,11 +28,9 @@ def serve(
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     backbone_file: Weights = None,
-    backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Of a new adapter.", show_default="auto")] = None,
-    image_size: Annotated[int | None, typer.Option(min=1, metavar="PX", help="Of a new adapter.", show_default="224")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Of a new adapter, as in a recipe.", show_default=False)
-    ] = None,
+    backbone: Backbone = None,
+    image_size: ImageSize = None,
+    settings: Overrides = None,
 ) -> None:
     """Serve a page on which the adapter is taught and asked, and the same as JSON. The file is made by the first update if it is not there.
 

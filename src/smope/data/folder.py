@@ -1,8 +1,8 @@
 """A folder of class folders: `root/train/<class>/*` beside `root/test/<class>/*`, or `root/<class>/*` with a seeded split.
 
-A class is called as its folder. Hidden files are ignored; everything else that does not become a picture is listed with its
-reason, so nothing goes missing in silence. Folders inside class folders are such things: they are named, not entered, which
-also means that a link to a folder above cannot lead in circles.
+A class is called as its folder. Hidden files, and what Windows, macOS and network disks leave in folders, are ignored; everything
+else that does not become a picture is listed with its reason, so nothing goes missing in silence. Folders inside class folders are such
+things: they are named, not entered, which also means that a link to a folder above cannot lead in circles.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from smope.data.images import ImageRef, ImageSet, Skipped, check_readable
+from smope.data.images import ImageRef, ImageSet, Skipped, check_readable, foreign
 from smope.data.stream import Dataset
 from smope.errors import DataError
 from smope.progress import SILENT, Progress
 
 EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
+NESTED = "it is a folder inside a class folder"
+OUTSIDE = "it lies outside the class folders"
 
+_LITTER = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")
 _LAYOUT = "Put each class's pictures in a folder of its own, or such folders in 'train' and in 'test' side by side."
 
 
@@ -74,7 +77,7 @@ def _scan(root: Path, tops: list[Path]) -> tuple[tuple[str, ...], list[ImageRef]
     for top in tops:
         for place in _visible(top):
             if not place.is_dir():
-                skipped.append(Skipped(_id(root, place), "it lies outside the class folders"))
+                skipped.append(Skipped(_id(root, place), OUTSIDE))
             elif place.is_symlink() and place.resolve() in (root.resolve(), *root.resolve().parents):
                 skipped.append(Skipped(_id(root, place), "it is a link to a folder that holds it"))
             else:
@@ -84,18 +87,21 @@ def _scan(root: Path, tops: list[Path]) -> tuple[tuple[str, ...], list[ImageRef]
 
 
 def _scan_class(root: Path, place: Path, refs: list[ImageRef], skipped: list[Skipped]) -> None:
-    for path in _visible(place):
+    paths = _visible(place)
+    if not paths:
+        skipped.append(Skipped(_id(root, place), "it is an empty folder"))
+    for path in paths:
         if path.is_dir():
-            skipped.append(Skipped(_id(root, path), "it is a folder inside a class folder"))
+            skipped.append(Skipped(_id(root, path), NESTED))
         elif path.suffix.lower().lstrip(".") not in EXTENSIONS:
-            skipped.append(Skipped(_id(root, path), f"its name does not end in {', '.join(EXTENSIONS)}"))
+            skipped.append(Skipped(_id(root, path), foreign(path.name) or f"its name does not end in {', '.join(EXTENSIONS)}"))
         else:
             refs.append(ImageRef(_id(root, path), place.name, path))
 
 
 def _visible(place: Path) -> list[Path]:
     try:
-        return sorted(path for path in place.iterdir() if not path.name.startswith("."))
+        return sorted(path for path in place.iterdir() if not (path.name.startswith(".") or path.name.lower() in _LITTER))
     except OSError as cause:
         raise DataError(f"'{place}' cannot be listed: {cause.strerror}.", "Is its disk still there, and may you read it?") from cause
 

@@ -38,6 +38,8 @@ _LARGE = 16_000_000  # pixels
 
 # Named, so that a file is never handed to a parser nobody asked for (Pillow would pass PostScript on to a program).
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+# Pictures all the same, by how their names end: a user who has some is told what to do with them.
+FOREIGN = ("heic", "heif", "avif", "jxl", "dng", "cr2", "cr3", "nef", "arw")
 
 _SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")  # older Pillows open a 16-bit PNG as "I"
 _WITH_ALPHA = ("RGBA", "LA", "PA", "RGBa", "La")
@@ -130,7 +132,7 @@ def decode_stream(stream: Path | IO[bytes], name: str, pixel_limit: int = PIXEL_
     except DataError:
         raise
     except Exception as cause:  # Pillow's parsers raise whatever they stumble over: OSError, SyntaxError, struct.error, zlib.error ...
-        raise DataError(f"Cannot read '{name}' as a picture: {_reason(cause)}.", "Replace the file, or leave it out.") from cause
+        raise DataError(f"Cannot read '{name}' as a picture: {_reason(cause, name)}.", "Replace the file, or leave it out.") from cause
 
 
 class _Turn:
@@ -170,8 +172,16 @@ def _eight_bit(grey_HW: NDArray[np.integer]) -> Pixels:
     return ((grey_HW.astype(np.uint32) + 128) // 257).astype(np.uint8)  # round(v / 257), so that 65535 is 255
 
 
-def _reason(cause: Exception) -> str:
+def foreign(name: str) -> str:
+    """What to do with a picture of a kind that is not read here; empty for other names."""
+    kind = os.path.splitext(name)[1].lower().lstrip(".")
+    return f"{kind.upper()} pictures are not read here; save it as JPEG" if kind in FOREIGN else ""
+
+
+def _reason(cause: Exception, name: str = "") -> str:
     """The cause in a few words, without the path: the sentence around it names the file."""
+    if isinstance(cause, UnidentifiedImageError) and foreign(name):
+        return foreign(name)
     if isinstance(cause, UnidentifiedImageError):
         return f"it is none of {', '.join(FORMATS)}, or damaged at the start"
     if isinstance(cause, OSError) and cause.strerror:
