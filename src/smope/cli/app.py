@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import bench, compare, cost, demo, export, learn, lists, predict, report, reproduce, results, run, serve, tune
+from smope.cli import bench, compare, cost, demo, export, learn, lists, mend, predict, report, reproduce, results, run, serve, tune
 from smope.cli.edge import Edge
 
 app = typer.Typer(
@@ -46,6 +46,9 @@ app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.
 app.command("serve", rich_help_panel=_TEACH, epilog=serve.EXAMPLES)(serve.serve)
 app.command("info", rich_help_panel=_LOOK, epilog="Example: smope info shop.smope")(learn.info)
 app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smope")(learn.undo)
+app.command("rename", rich_help_panel=_TEACH, epilog="Example: smope rename shop.smope ketle kettle")(mend.rename)
+app.command("merge", rich_help_panel=_TEACH, epilog="Example: smope merge shop.smope mugs cups")(mend.merge)
+app.command("remove", rich_help_panel=_TEACH, epilog="Example: smope remove shop.smope kettle")(mend.remove)
 app.command("export", rich_help_panel=_SHARE, epilog=export.EXAMPLES)(export.export)
 app.command("push", rich_help_panel=_SHARE, epilog="Example: smope push shop.smope anna/shop")(export.push)
 app.command("pull", rich_help_panel=_SHARE, epilog="Example: smope pull anna/shop shop.smope")(export.pull)
