@@ -76,3 +76,10 @@ def test_a_file_that_is_not_there_is_told_and_nothing_is_left_beside_it(call: Ca
     done = call("remove", "nowhere/shop.smope", "kettle")
     assert done.exit_code == 2 and "There is no adapter nowhere/shop.smope" in " ".join(done.output.split())
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("words", [("learn", "/proc/shop.smope", "photos"), ("undo", "/proc/shop.smope")])
+def test_a_place_where_nothing_can_be_written_is_told(call: Call, shop: Path, words: tuple[str, ...]) -> None:
+    done = call(*words)
+    assert done.exit_code == 2 and "/proc/shop.smope" in done.output and "Traceback" not in done.output
+    assert done.exception is None or isinstance(done.exception, SystemExit)

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -112,8 +112,12 @@ def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Non
 
     If someone else holds it, `waiting` is called once, and then it is waited for; without `waiting` that is refused.
     """
-    with lock(path.with_name(f".{path.name}.lock"), waiting=waiting or partial(_refuse, path)):
-        sweep(path.parent, held=lambda name: name in (path.name, before(path).name))
+    with ExitStack() as held:
+        try:
+            held.enter_context(lock(path.with_name(f".{path.name}.lock"), waiting=waiting or partial(_refuse, path)))
+            sweep(path.parent, held=lambda name: name in (path.name, before(path).name))
+        except OSError as error:
+            raise AdapterError(f"{path} cannot be written: {error.strerror or error}.", "Choose a folder that you may write to.") from error
         yield
 
 
