@@ -10,7 +10,7 @@ from smope.config import TapConfig, TrainConfig, validate
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import Chance, Train, Update, find, resolve
-from smope.methods.contract import ContractError, Subject, check_batch_neighbours_do_not_matter, run_all
+from smope.methods.contract import ContractError, Subject, check_batch_neighbours_do_not_matter
 from smope.methods.contract_subject import SHORT_TAP
 from smope.methods.hide import HidePrompt
 from smope.methods.norga import Norga
@@ -291,12 +291,6 @@ def test_parameters_are_the_papers():
     assert round(cifar["trainable_parameters"] / 1e6, 2) == 2.90
     assert hide["passes"] == {"train": 1, "test": 2}
     assert hide["gflops"]["test"] == pytest.approx(67.449, abs=5e-4)  # the identity network counted
-
-
-@BOTH
-@pytest.mark.parametrize("tap", [{"kind": "off"}, {**SHORT_TAP, "kind": "centroids", "centroids": 2, "first_task": True}])
-def test_the_contract(method, tap):
-    assert set(run_all(method, FIELDS, tap).values()) == {"kept", "It does not promise flat memory."}
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------------
