@@ -15,19 +15,14 @@ import pytest
 
 from smope import files
 
+from .shared import until
+
 SRC = Path(files.__file__).parents[1]
 
 
 def run_python(script: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
     return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment)
-
-
-def wait_for(path: Path, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} never came"
-        time.sleep(0.01)
 
 
 def hidden(folder: Path) -> list[Path]:
@@ -91,6 +86,8 @@ def test_a_killed_writer_leaves_the_old_file_and_a_temporary_that_the_next_sweep
     script = """
 import os, signal, sys, pathlib
 from smope import files
+
+from .shared import until
 with files.atomic_write(pathlib.Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -127,7 +124,7 @@ def test_sweep_of_a_folder_that_is_not_there_does_nothing(tmp_path: Path) -> Non
     assert files.sweep(tmp_path / "none") == []
 
 
-def test_temporaries_of_two_machines_never_have_one_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_temporaries_of_two_machines_never_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     here = files._host()
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
     assert files._host() != here
@@ -174,15 +171,17 @@ def test_nan_is_refused_and_the_old_json_stays(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time, pathlib
 from smope import files
+
+from .shared import until
 with files.lock(pathlib.Path(sys.argv[1])):
     pathlib.Path(sys.argv[2]).write_text("")
-    time.sleep(30)
+    time.sleep(300)
 """
 
 
 def test_a_lock_is_let_go_by_the_death_of_its_owner(tmp_path: Path) -> None:
     owner = run_python(HOLDER, tmp_path / "lock", tmp_path / "held")
-    wait_for(tmp_path / "held")
+    until((tmp_path / "held").exists, "nobody holds the lock")
     waited: list[str] = []
 
     def kill_the_owner() -> None:
@@ -204,6 +203,8 @@ def test_two_processes_under_a_lock_lose_no_update(tmp_path: Path) -> None:
     script = """
 import sys, time, pathlib
 from smope import files
+
+from .shared import until
 folder = pathlib.Path(sys.argv[1])
 for _ in range(8):
     with files.lock(folder / "lock"):
@@ -238,7 +239,7 @@ def test_a_temporary_that_bears_our_own_id_and_is_not_ours_is_an_earlier_process
 
 
 def test_who_holds_the_lock_of_a_file_need_not_ask_whether_its_writer_lives(tmp_path: Path) -> None:
-    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
     try:
         mine, others = (tmp_path / f".{name}.{files._host()}-{alive.pid}-00000000.tmp" for name in ("mine", "others"))
         for path in (mine, others):
@@ -256,17 +257,19 @@ def test_a_lock_is_not_kept_by_a_process_forked_from_its_dead_owner(tmp_path: Pa
     script = """
 import os, signal, sys, time, pathlib
 from smope import files
+
+from .shared import until
 with files.lock(pathlib.Path(sys.argv[1])):
     child = os.fork()
     if child == 0:
-        time.sleep(60)
+        time.sleep(300)
         os._exit(0)
     pathlib.Path(sys.argv[2] + ".new").write_text(str(child))
     os.rename(sys.argv[2] + ".new", sys.argv[2])
-    time.sleep(60)
+    time.sleep(300)
 """
     owner = run_python(script, tmp_path / "lock", tmp_path / "child")
-    wait_for(tmp_path / "child", 60)
+    until((tmp_path / "child").exists, "there is no child")
     child = int((tmp_path / "child").read_text())
     try:
         with pytest.raises(InterruptedError), files.lock(tmp_path / "lock", _refuse):
