@@ -16,8 +16,6 @@ from smope.errors import AssetError
 from ..shared import Heard
 from .places import CONTENT, Home, md5, names
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def test_a_file_arrives_whole_and_alone(home: Home, tmp_path: Path) -> None:
     heard = Heard()

@@ -16,8 +16,6 @@ from smope.errors import AssetError, DataError
 from ..shared import Heard
 from .places import SET, Home, md5, names, tar
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 def made(home: Home, tmp_path: Path) -> Published:
