@@ -86,8 +86,6 @@ def test_a_killed_writer_leaves_the_old_file_and_a_temporary_that_the_next_sweep
     script = """
 import os, signal, sys, pathlib
 from smope import files
-
-from .shared import until
 with files.atomic_write(pathlib.Path(sys.argv[1])) as temporary:
     temporary.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -171,8 +169,6 @@ def test_nan_is_refused_and_the_old_json_stays(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time, pathlib
 from smope import files
-
-from .shared import until
 with files.lock(pathlib.Path(sys.argv[1])):
     pathlib.Path(sys.argv[2]).write_text("")
     time.sleep(300)
@@ -203,8 +199,6 @@ def test_two_processes_under_a_lock_lose_no_update(tmp_path: Path) -> None:
     script = """
 import sys, time, pathlib
 from smope import files
-
-from .shared import until
 folder = pathlib.Path(sys.argv[1])
 for _ in range(8):
     with files.lock(folder / "lock"):
@@ -257,8 +251,6 @@ def test_a_lock_is_not_kept_by_a_process_forked_from_its_dead_owner(tmp_path: Pa
     script = """
 import os, signal, sys, time, pathlib
 from smope import files
-
-from .shared import until
 with files.lock(pathlib.Path(sys.argv[1])):
     child = os.fork()
     if child == 0:
