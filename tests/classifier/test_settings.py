@@ -125,4 +125,4 @@ def test_importing_smope_imports_no_torch_and_the_classifier_no_scikit_learn() -
         "assert ContinualClassifier.__name__ and 'torch' in sys.modules and 'sklearn' not in sys.modules; "
         "assert not hasattr(smope, 'nonsense')"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True)
