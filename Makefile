@@ -12,6 +12,9 @@ PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 
 # What the lock holds besides the core: all that the tests touch.
 EXTRAS := plot hub serve export ray tune train live docs dev
 
+# Tests that attend: they also run without the fast path.
+ATTENDING := tests/test_attention.py tests/test_prompts.py tests/backbones/test_vit.py tests/backbones/test_from_timm.py tests/methods
+
 # As many test processes as cores; the checks of one contract case stay together.
 PARALLEL ?= -n auto --dist loadgroup
 
@@ -30,7 +33,7 @@ demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, 
 
 # The whole suite comes last, so that its count is the line one reads.
 test: $(READY) ## Run the tests; those of attention also without the fast path
-	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q $(PARALLEL) tests/test_attention.py tests/backbones tests/methods -k "not contract or batch_neighbours"
+	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q $(PARALLEL) $(ATTENDING) -k "not contract or batch_neighbours"
 	$(BIN)/pytest $(PARALLEL)
 
 test-browser: $(READY) ## Try the page in a real browser (Debian's chromium; without one it says so)

@@ -27,7 +27,7 @@ SKIPPED = {"dependencies": [{"name": "b", "skip_reason": "not found"}]}
         ({}, 0, "not audited"),
     ],
 )
-def test_verdicts(answer, code, words):
+def test_a_vulnerability_alone_ends_with_1_and_the_last_line_says_what_was_found_out(answer, code, words):
     seen, lines = tool.verdict(answer, "")
     assert seen == code and any(words in line for line in lines)
 

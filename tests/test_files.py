@@ -15,19 +15,14 @@ import pytest
 
 from smope import files
 
+from .shared import until
+
 SRC = Path(files.__file__).parents[1]
 
 
 def run_python(script: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
     return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment)
-
-
-def wait_for(path: Path, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} never came"
-        time.sleep(0.01)
 
 
 def hidden(folder: Path) -> list[Path]:
@@ -127,7 +122,7 @@ def test_sweep_of_a_folder_that_is_not_there_does_nothing(tmp_path: Path) -> Non
     assert files.sweep(tmp_path / "none") == []
 
 
-def test_temporaries_of_two_machines_never_have_one_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_temporaries_of_two_machines_never_have_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
     here = files._host()
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
     assert files._host() != here
@@ -176,13 +171,13 @@ import sys, time, pathlib
 from smope import files
 with files.lock(pathlib.Path(sys.argv[1])):
     pathlib.Path(sys.argv[2]).write_text("")
-    time.sleep(30)
+    time.sleep(300)
 """
 
 
 def test_a_lock_is_let_go_by_the_death_of_its_owner(tmp_path: Path) -> None:
     owner = run_python(HOLDER, tmp_path / "lock", tmp_path / "held")
-    wait_for(tmp_path / "held")
+    until((tmp_path / "held").exists, "nobody holds the lock")
     waited: list[str] = []
 
     def kill_the_owner() -> None:
@@ -238,7 +233,7 @@ def test_a_temporary_that_bears_our_own_id_and_is_not_ours_is_an_earlier_process
 
 
 def test_who_holds_the_lock_of_a_file_need_not_ask_whether_its_writer_lives(tmp_path: Path) -> None:
-    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    alive = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
     try:
         mine, others = (tmp_path / f".{name}.{files._host()}-{alive.pid}-00000000.tmp" for name in ("mine", "others"))
         for path in (mine, others):
@@ -259,14 +254,14 @@ from smope import files
 with files.lock(pathlib.Path(sys.argv[1])):
     child = os.fork()
     if child == 0:
-        time.sleep(60)
+        time.sleep(300)
         os._exit(0)
     pathlib.Path(sys.argv[2] + ".new").write_text(str(child))
     os.rename(sys.argv[2] + ".new", sys.argv[2])
-    time.sleep(60)
+    time.sleep(300)
 """
     owner = run_python(script, tmp_path / "lock", tmp_path / "child")
-    wait_for(tmp_path / "child", 60)
+    until((tmp_path / "child").exists, "there is no child")
     child = int((tmp_path / "child").read_text())
     try:
         with pytest.raises(InterruptedError), files.lock(tmp_path / "lock", _refuse):

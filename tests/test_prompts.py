@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from smope.backbones import FrozenViT, VitShape
+from smope.backbones import VitShape
 from smope.prompts import PrefixPrompter, top_k
+
+from .shared import random_vit
 
 
 def sorted_mask(row, k):
@@ -41,11 +43,7 @@ BLOCKS = [2, 0]  # out of order on purpose: the first tensors belong to block 2
 
 @pytest.fixture(scope="module")
 def vit():
-    vit = FrozenViT(SHAPE, 4).double()
-    generator = torch.Generator().manual_seed(0)
-    for parameter in vit.parameters():
-        parameter.data.normal_(0, 0.7, generator=generator)
-    return vit
+    return random_vit(SHAPE, 4, spread=0.7)
 
 
 def random(*shape, seed):

@@ -16,6 +16,7 @@ from smope.reproduce.studies import paper_tables, read_seeds
 from smope.reproduce.tables import cost_table, missing, table
 from smope.reproduce.verify import verify
 from smope.reproduce.work import carry_out, estimate, lacking, write_table
+from soak import scene
 
 RECIPES = {info.name for info in list_recipes()}
 
@@ -85,28 +86,8 @@ def test_cost_equals_the_papers_table_to_the_printed_digit():
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
     """SMoPE on a few drawn shapes."""
-    from PIL import Image
-
     root = tmp_path_factory.mktemp("reproduce")
-    for number, colour in enumerate(("red", "lime", "blue", "white")):
-        for part, count in (("train", 4), ("test", 2)):
-            folder = root / "pictures" / part / colour
-            folder.mkdir(parents=True)
-            for index in range(count):
-                Image.new("RGB", (16, 16), colour).rotate(10 * index + number).save(folder / f"{index}.png")
-    path = root / "small.yaml"
-    path.write_text(
-        f"""# shapes
-method: {{name: smope, preset: paper, experts: 4, top_k: 2, blocks: [0, 1]}}
-backbone: {{name: vit-tiny-test, image_size: 16}}
-data: {{name: folder, root: {root / "pictures"}, tasks: 2, augmentation: none, evaluation: squash}}
-train: {{epochs: 2, batch_size: 4, lr: 0.01}}
-tap: {{epochs: 1}}
-threads: 1
-device: cpu
-"""
-    )
-    return str(path)
+    return str(scene.recipe(root / "small.yaml", scene.pictures(root / "pictures"), checkpoint_minutes=5.0))
 
 
 def test_the_key_is_what_is_computed_not_its_name_nor_its_place(recipe):

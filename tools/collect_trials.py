@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from smope.files import atomic_write
+
 COLUMNS = {
     "dataset": "data.name",
     "split": "data.split",
@@ -41,12 +43,14 @@ RESULTS = ("faa", "caa", "forgetting", "seconds", "digest")
 
 
 def value(config: Any, dotted: str) -> Any:
+    """What a config says under a dotted key; nothing where it has no such key."""
     for part in dotted.split("."):
         config = config.get(part, "") if isinstance(config, dict) else ""
     return config
 
 
 def line(path: Path) -> dict[str, str]:
+    """The row of a record."""
     record = json.loads(path.read_text())
     if record["dataset"]["split"] != "tuning":
         raise SystemExit(f"{path} was judged on test images: it is no tuning trial.")
@@ -56,6 +60,7 @@ def line(path: Path) -> dict[str, str]:
 
 
 def main(runs: Path, table: Path) -> None:
+    """Add the trials below `runs` to the table."""
     rows = {}
     if table.exists():
         with table.open(newline="") as file:
@@ -63,8 +68,7 @@ def main(runs: Path, table: Path) -> None:
     for path in sorted(runs.rglob("record.json")):
         row = line(path)
         rows[row["trial"], row["digest"]] = row
-    table.parent.mkdir(parents=True, exist_ok=True)
-    with table.open("w", newline="") as file:
+    with atomic_write(table) as temporary, temporary.open("w", newline="") as file:
         writer = csv.DictWriter(file, ["trial", *COLUMNS, *RESULTS], lineterminator="\n", restval="")
         writer.writeheader()
         writer.writerows(row for _, row in sorted(rows.items()))

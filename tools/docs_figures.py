@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from smope.files import read_json, write_json
+from smope.files import atomic_write, read_json, write_json
 from smope.report.records import load_records
 from smope.reproduce import Cell, Planned, Store, find_study, plan
 from smope.reproduce.figures import figure
@@ -35,7 +35,8 @@ def draw(folder: Path) -> None:
             figure(find_study(name), planned, store, Path(scratch) / name)
             # the same drawing without the spaces that matplotlib leaves at line ends
             text = (Path(scratch) / f"{name}.svg").read_text(encoding="utf-8")
-            (folder / f"{name}.svg").write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
+            with atomic_write(folder / f"{name}.svg") as temporary:
+                temporary.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8")
     write_json(folder / SOURCES, dict(sources()))
 
 
@@ -47,6 +48,7 @@ def sources() -> Iterator[tuple[str, list[str]]]:
 
 
 def main(check: bool) -> None:
+    """Draw them, or see whether those that are there are of the records that are there."""
     if not check:
         draw(IMAGES)
     elif read_json(IMAGES / SOURCES) != dict(sources()):

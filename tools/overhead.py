@@ -18,23 +18,16 @@ from typing import Any
 from smope.many import Executor, OneAfterAnother, Processes, RunTask
 from smope.many.ray_workers import RayWorkers
 from smope.methods import resolve
-from soak.scene import draw_classes
+from soak.scene import SMALL, draw_classes, settings
 
 COLOURS = ("red", "lime", "blue", "yellow", "white", "orange")
 
 
 def config(pictures: Path, seed: int, epochs: int) -> dict[str, Any]:
-    """SMoPE on the tiny ViT."""
-    return {
-        "method": {"name": "smope", "preset": "paper", "experts": 4, "top_k": 2, "blocks": [0, 1, 2]},
-        "backbone": {"name": "vit-tiny-test", "image_size": 16},
-        "data": {"name": "folder", "root": str(pictures), "tasks": 3, "augmentation": "flip", "evaluation": "squash"},
-        "train": {"epochs": epochs, "batch_size": 8, "lr": 0.01},
-        "tap": {"epochs": 2},
-        "threads": 1,
-        "device": "cpu",
-        "seed": seed,
-    }
+    """SMoPE on the tiny ViT, three tasks, with checkpoints as seldom as a user's."""
+    train = {"epochs": epochs, "batch_size": 8}
+    method = {**SMALL, "blocks": [0, 1, 2]}
+    return settings(pictures, method=method, data={"tasks": 3}, train=train, tap={"epochs": 2}, seed=seed, checkpoint_minutes=5.0)
 
 
 def measure(way: Executor, tasks: list[RunTask]) -> tuple[float, float, list[str]]:

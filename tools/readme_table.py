@@ -10,6 +10,7 @@ import re
 import sys
 from pathlib import Path
 
+from smope.files import atomic_write
 from smope.report import compare, find_records
 from smope.report.compare import sheet
 from smope.report.sheet import markdown
@@ -25,13 +26,15 @@ def table(folder: Path) -> str:
 
 
 def main(check: bool) -> None:
+    """Write the table, or see whether it is the one that stands there."""
     readme = ROOT / "README.md"
     old = readme.read_text(encoding="utf-8")
     new = MARKS.sub(lambda match: match[1] + table(ROOT / "results" / "emoji-r") + match[2], old)
     if check and new != old:
         raise SystemExit("README.md does not say what the records say; run python tools/readme_table.py")
     if not check:
-        readme.write_text(new, encoding="utf-8")
+        with atomic_write(readme) as temporary:
+            temporary.write_text(new, encoding="utf-8")
 
 
 if __name__ == "__main__":

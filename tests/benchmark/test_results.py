@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from smope.benchmark.results import fulfil, promises
 from smope.errors import ConfigError
+from soak.scene import COLOURS, draw_classes
 
 RECIPE = """\
 # A tiny stream for tests.
@@ -23,12 +22,7 @@ threads: 1
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with pictures, two recipes and a list of promises, all by paths relative to it."""
-    random = np.random.default_rng(0)
-    for index in range(4):
-        folder = tmp_path / "pictures" / f"class{index}"
-        folder.mkdir(parents=True)
-        for picture in range(5):
-            Image.fromarray(random.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(folder / f"{picture}.png")
+    draw_classes(tmp_path / "pictures", COLOURS, 5)
     for name, method, epochs in (("slow", "linear", "3"), ("quick", "ncm", "1")):
         text = RECIPE.replace("METHOD", method).replace("ROOT", str(tmp_path / "pictures")).replace("EPOCHS", epochs)
         (tmp_path / f"{name}.yaml").write_text(text)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image, ImageDraw
 
 from smope.classifier import ContinualClassifier
@@ -14,6 +15,7 @@ from smope.classifier import ContinualClassifier
 COLOURS = {"red": (220, 40, 40), "blue": (40, 60, 220), "green": (30, 180, 60), "white": (250, 250, 250)}
 QUICK = ["method.experts=4", "method.top_k=2", "method.blocks=[0,1]", "train.epochs=3", "tap.steps=20", "threads=1"]
 Pairs = list[tuple[Image.Image, str]]
+Make = Callable[..., ContinualClassifier]
 
 
 def draw(colour: str, seed: int, size: int = 24) -> Image.Image:
@@ -31,6 +33,21 @@ def pairs(*colours: str, count: int = 10, first: int = 0) -> Pairs:
     return [(draw(colour, first + number), colour) for colour in colours for number in range(count)]
 
 
+def state(classifier: ContinualClassifier) -> dict[str, torch.Tensor]:
+    return classifier._known().method.state_dict()
+
+
+def assert_same(one: ContinualClassifier, other: ContinualClassifier) -> None:
+    """To the bit, in everything but the time of day."""
+    mine, theirs = state(one), state(other)
+    assert mine.keys() == theirs.keys()
+    for name, tensor in mine.items():
+        assert tensor.dtype == theirs[name].dtype and torch.equal(tensor, theirs[name]), name
+    told = [[entry.model_copy(update={"when": ""}) for entry in classifier.history] for classifier in (one, other)]
+    assert told[0] == told[1] and one._known().calibration == other._known().calibration
+    assert one._known().labels.names == other._known().labels.names
+
+
 def write_folder(root: Path, *colours: str, count: int = 10, first: int = 0) -> Path:
     """The same as a folder of class folders."""
     for colour in colours:
@@ -41,7 +58,7 @@ def write_folder(root: Path, *colours: str, count: int = 10, first: int = 0) -> 
 
 
 @pytest.fixture
-def make() -> Callable[..., ContinualClassifier]:
+def make() -> Make:
     """make(method="ncm", ...): an untaught classifier."""
 
     def made(*overrides: str, **changes: object) -> ContinualClassifier:

@@ -14,7 +14,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from smope.classifier import AdapterError, ContinualClassifier, adapter
-from smope.classifier.adapter import Document, before, read, step_back, write
+from smope.classifier.adapter import Document, alone, before, read, step_back, write
+from smope.errors import CheckpointError
 
 from .conftest import draw, pairs
 
@@ -236,3 +237,13 @@ def test_counts_of_an_adapter_are_those_of_its_classes(file: Path) -> None:
     assert adapter.counts(document, tensors) == {"red": 19, "blue": 19, "green": 10}
     with pytest.raises(AdapterError, match="how many pictures"):
         adapter.counts(document, {})
+
+
+def test_an_adapter_is_held_by_one_learner(tmp_path: Path) -> None:
+    file = tmp_path / "a.smope"
+    waited: list[str] = []
+    with alone(file), pytest.raises(CheckpointError, match="Another process is teaching"), alone(file):
+        pass
+    with alone(file, waiting=lambda: waited.append("waited")):
+        pass
+    assert waited == []

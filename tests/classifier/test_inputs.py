@@ -205,5 +205,5 @@ def test_batches_are_taken_from_a_stream_no_sooner_than_needed() -> None:
     assert list(inputs.batches(iter(range(4)), 3)) == [[0, 1, 2], [3]]
 
 
-def test_pairs_helper_draws_different_pictures() -> None:
+def test_the_pictures_these_tests_draw_are_all_different() -> None:
     assert len(gather(pairs("red", "blue", count=10), 16).images) == 20

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from smope.cli.app import app
 
 SHAPES = ("disc", "box", "cross")
 COLOURS = {"red": (220, 40, 40), "blue": (40, 60, 220)}
+QUICK = ("method.experts=4", "method.top_k=2", "method.blocks=[0,1]", "train.epochs=2", "tap.steps=10", "threads=1")  #: a small adapter's
 Call = Callable[..., Result]
 
 
@@ -51,10 +54,10 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def recipe(shapes: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def recipe(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """SMoPE on the shapes, two classes at a time."""
-    path = tmp_path / "shapes.yaml"
+    path = tmp_path_factory.mktemp("recipe") / "shapes.yaml"
     values = {
         "method": {"name": "smope", "preset": "paper", "experts": 4, "top_k": 2, "blocks": [0, 1]},
         "backbone": {"name": "vit-tiny-test", "image_size": 16},
@@ -67,13 +70,35 @@ def recipe(shapes: Path, tmp_path: Path) -> Path:
     return path
 
 
+def invoke(*words: object, **options: Any) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], **options)
+
+
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     """call("run", recipe, ...): the program in this process, in an empty folder, without colours."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
-    runner = CliRunner()
-    return lambda *words, **options: runner.invoke(app, [str(word) for word in words], **options)
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def first_run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """`smope run` once: the folder it was called in, and what it said."""
+    place = tmp_path_factory.mktemp("first-run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("NO_COLOR", "1")
+        done = invoke("run", recipe, "train.lr=1e-3", "--seed", "3")
+    assert done.exit_code == 0, done.output
+    return place, done
+
+
+@pytest.fixture
+def finished(first_run: tuple[Path, Result], tmp_path: Path) -> Path:
+    """The folder of that run, a copy of one's own, below the folder that `call` calls in."""
+    shutil.copytree(first_run[0], tmp_path, dirs_exist_ok=True)
+    return tmp_path / "runs/shapes/seed3"
 
 
 @pytest.fixture

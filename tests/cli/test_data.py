@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
 
 from smope.data import imagenet_r
 from smope.errors import AssetError
 
-Call = Callable[..., Result]
+from .conftest import Call
+
 PUBLISHED = ("cifar-100", "imagenet-r", "cub-200")
 
 

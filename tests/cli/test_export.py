@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
 from smope.classifier import ContinualClassifier, adapter, hub
 
-Call = Callable[..., Result]
-SETTINGS = ["method.experts=4", "method.top_k=2", "method.blocks=[0,1]", "train.epochs=2", "tap.steps=10", "threads=1"]
+from .conftest import QUICK, Call
 
 
 @pytest.fixture(scope="session")
 def taught_shop(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("shop") / "shop.smope"
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=SETTINGS)
+    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=QUICK)
     classifier.learn(shapes / "train")
     classifier.save(path)
     return path

@@ -6,26 +6,20 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import Result
 
+from smope.classifier import ContinualClassifier
+from smope.engine.loop import Loop
 from smope.files import lock
 
-Call = Callable[..., Result]
-QUICK = [
-    "--backbone=vit-tiny-test",
-    "--image-size=16",
-    *(
-        f"--set={word}"
-        for word in ("method.experts=4", "method.top_k=2", "method.blocks=[0,1]", "train.epochs=2", "tap.steps=10", "threads=1")
-    ),
-]
+from .conftest import QUICK, Call, invoke
+
+NEW = ["--backbone=vit-tiny-test", "--image-size=16", *(f"--set={word}" for word in QUICK)]
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +32,19 @@ def months(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def shop(call: Call, months: Path, tmp_path: Path) -> Path:
-    """An adapter that knows January."""
-    done = call("learn", "shop.smope", months / "january", *QUICK)
+@pytest.fixture(scope="session")
+def january(months: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an adapter that knows January."""
+    place = tmp_path_factory.mktemp("january")
+    done = invoke("learn", place / "shop.smope", months / "january", *NEW)
     assert done.exit_code == 0, done.output
+    return place
+
+
+@pytest.fixture
+def shop(january: Path, tmp_path: Path) -> Path:
+    """That adapter, a copy of one's own, where `call` calls."""
+    shutil.copytree(january, tmp_path, dirs_exist_ok=True)
     return tmp_path / "shop.smope"
 
 
@@ -75,19 +77,15 @@ def test_two_months_are_learned_looked_at_and_taken_back(call: Call, months: Pat
     assert again.exit_code == 2 and "nothing to go back to" in again.stderr and shop.read_bytes() == january
 
 
-def test_two_processes_learn_what_one_would_to_the_bit(call: Call, start: Any, months: Path, tmp_path: Path) -> None:
-    for month, options in (("january", QUICK), ("march", [])):
-        process = start("learn", "apart.smope", months / month, "-q", *options)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0 and out == "", err
-    from smope import ContinualClassifier
-
-    overrides = [word.removeprefix("--set=") for word in QUICK[2:]]
-    together = ContinualClassifier("vit-tiny-test", image_size=16, overrides=overrides)
+def test_two_processes_learn_what_one_would_to_the_bit(shop: Path, start: Any, months: Path, tmp_path: Path) -> None:
+    process = start("learn", "shop.smope", months / "march", "-q")  # January was learned in this one
+    out, err = process.communicate()
+    assert process.returncode == 0 and out == "", err
+    together = ContinualClassifier("vit-tiny-test", image_size=16, overrides=QUICK)
     together.learn(months / "january")
     together.learn(months / "march")
     together.save(tmp_path / "together.smope")
-    apart, whole = load_file(tmp_path / "apart.smope"), load_file(tmp_path / "together.smope")
+    apart, whole = load_file(shop), load_file(tmp_path / "together.smope")
     assert apart.keys() == whole.keys() and all(torch.equal(apart[name], whole[name]) for name in whole)
 
 
@@ -160,7 +158,7 @@ def test_settings_of_an_adapter_that_is_there_are_refused_unless_it_begins_anew(
         assert done.exit_code == 2 and hint in done.stderr and "--new" in done.stderr
     assert shop.read_bytes() == before
     assert call("learn", "shop.smope", months / "march", "--image-size=16", "-q").exit_code == 0  # the same is no change
-    new = call("learn", "shop.smope", months / "march", "--new", *QUICK)
+    new = call("learn", "shop.smope", months / "march", "--new", *NEW)
     assert new.exit_code == 0 and "shop.smope knows 3 classes" in new.output
     assert call("undo", "shop.smope").exit_code == 0
     assert len(json.loads(call("info", "shop.smope", "--json").output)["classes"]) == 6
@@ -202,8 +200,6 @@ def test_names_and_paths_of_users_are_never_markup_or_control_characters(call: C
 
 
 def test_ctrl_c_leaves_the_adapter_as_it_was(call: Call, shop: Path, months: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from smope.engine.loop import Loop
-
     before, around = shop.read_bytes(), names_of(tmp_path)
 
     def interrupted(*_: object) -> None:
@@ -217,5 +213,5 @@ def test_ctrl_c_leaves_the_adapter_as_it_was(call: Call, shop: Path, months: Pat
 
 def test_a_first_update_that_fails_leaves_no_adapter(call: Call, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert call("learn", "shop.smope", "empty", *QUICK).exit_code == 2
+    assert call("learn", "shop.smope", "empty", *NEW).exit_code == 2
     assert not (tmp_path / "shop.smope").exists()

@@ -7,19 +7,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from typer.testing import Result
 
 from smope.cli.board import LiveBoard, PlainBoard, board
 from smope.config import RunConfig
 from smope.many import RunTask, Status
 
-Call = Callable[..., Result]
+from .conftest import Call
 
 
 @pytest.mark.parametrize(

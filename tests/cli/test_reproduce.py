@@ -38,10 +38,9 @@ def test_a_misspelt_name_is_an_error_with_the_nearest(call):
     assert shown.exit_code == 2 and "'noise'" in shown.stderr
 
 
-def test_a_run_is_verified_and_an_edited_record_is_not(call, recipe, tmp_path):
-    assert call("run", str(recipe), "--out", "first", "--quiet").exit_code == 0
-    assert "was reproduced" in call("verify", "first").stdout
-    record = json.loads((tmp_path / "first" / "record.json").read_text())
-    (tmp_path / "first" / "record.json").write_text(json.dumps({**record, "digest": "f" * 64, "caa": 0.0}))
-    shown = call("verify", "first")
+def test_a_run_is_verified_and_an_edited_record_is_not(call, finished):
+    assert "was reproduced" in call("verify", finished).stdout
+    record = json.loads((finished / "record.json").read_text())
+    (finished / "record.json").write_text(json.dumps({**record, "digest": "f" * 64, "caa": 0.0}))
+    shown = call("verify", finished)
     assert shown.exit_code == 2 and "another caa" in shown.stderr

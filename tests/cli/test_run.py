@@ -6,27 +6,24 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import Result
 
-Call = Callable[..., Result]
+from ..shared import until
+from .conftest import Call
 
 
 def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())  # type: ignore[no-any-return]
 
 
-def test_a_recipe_becomes_a_record_and_a_table(call: Call, recipe: Path, tmp_path: Path) -> None:
-    done = call("run", recipe, "train.lr=1e-3", "--seed", "3")
-    assert done.exit_code == 0, done.output
-    record = read(tmp_path / "runs/shapes/seed3/record.json")
+def test_a_recipe_becomes_a_record_and_a_table(first_run: tuple[Path, Result]) -> None:
+    place, done = first_run
+    record, shown = read(place / "runs/shapes/seed3/record.json"), done.output
     assert record["seed"] == 3 and record["recipe"] == "shapes" and record["config"]["train"]["lr"] == 0.001
-    shown = done.output
     assert "learned" in shown and "now" in shown and "change" in shown
     for word in (
         record["class_order"][0],
@@ -40,8 +37,8 @@ def test_a_recipe_becomes_a_record_and_a_table(call: Call, recipe: Path, tmp_pat
     assert "runs/shapes/seed3/record.json" in shown
 
 
-def test_away_from_a_terminal_there_are_no_control_characters(call: Call, recipe: Path) -> None:
-    shown = call("run", recipe).output
+def test_away_from_a_terminal_there_are_no_control_characters(first_run: tuple[Path, Result]) -> None:
+    shown = first_run[1].output
     assert all(c.isprintable() or c == "\n" for c in shown)
     assert "after task 3:" in shown
 
@@ -51,27 +48,28 @@ def test_quiet_says_only_where_the_record_is(call: Call, recipe: Path) -> None:
     assert done.output == "here/record.json\n" and done.exit_code == 0
 
 
-def test_a_folder_with_a_run_is_not_written_over(call: Call, recipe: Path, tmp_path: Path) -> None:
-    call("run", recipe, "-q")
-    before = (tmp_path / "runs/shapes/seed0/record.json").read_bytes()
-    again = call("run", recipe, "-q")
+def test_a_folder_with_a_run_is_not_written_over(call: Call, recipe: Path, finished: Path) -> None:
+    before = (finished / "record.json").read_bytes()
+    again = call("run", recipe, "--seed", "3", "-q")
     assert again.exit_code == 2 and "already holds a run" in again.stderr and "--resume" in again.stderr
-    assert (tmp_path / "runs/shapes/seed0/record.json").read_bytes() == before
+    assert (finished / "record.json").read_bytes() == before
 
 
-def test_a_finished_run_resumed_by_folder_or_by_recipe_is_shown_again(call: Call, recipe: Path) -> None:
-    call("run", recipe, "-q")
-    by_folder, by_recipe = call("run", "--resume", "runs/shapes/seed0"), call("run", recipe, "--resume")
+def test_a_finished_run_resumed_by_folder_or_by_recipe_is_shown_again(call: Call, recipe: Path, finished: Path) -> None:
+    by_folder, by_recipe = (
+        call("run", "--resume", "runs/shapes/seed3"),
+        call("run", recipe, "train.lr=1e-3", "--seed", "3", "--resume"),
+    )
     assert by_folder.exit_code == by_recipe.exit_code == 0
     assert "FAA" in by_folder.output and by_folder.output == by_recipe.output
 
 
-def test_resuming_with_other_settings_is_refused_by_name(call: Call, recipe: Path) -> None:
-    call("run", recipe, "-q")
-    changed = call("run", "--resume", "runs/shapes/seed0", "train.epochs=9")
-    assert changed.exit_code == 2 and "train" in changed.stderr
-    assert call("run", "--resume", "runs/shapes/seed0", "--seed", "9").exit_code == 2
-    assert call("run", "--resume", "runs/shapes/seed0", "device=cpu", "-q").exit_code == 0  # where, not what
+def test_resuming_with_other_settings_is_refused_by_name(call: Call, finished: Path) -> None:
+    changed = call("run", "--resume", "runs/shapes/seed3", "train.epochs=9")
+    assert changed.exit_code == 2 and "train.epochs" in changed.stderr
+    reseeded = call("run", "--resume", "runs/shapes/seed3", "--seed", "9")
+    assert reseeded.exit_code == 2 and "seed" in reseeded.stderr
+    assert call("run", "--resume", "runs/shapes/seed3", "device=cpu", "-q").exit_code == 0  # where, not what
 
 
 @pytest.mark.parametrize(
@@ -120,12 +118,9 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(call: Call, recipe: P
 
 
 def _stop_once_it_has_saved(process: subprocess.Popen[str], checkpoint: Path) -> tuple[str, str]:
-    deadline = time.monotonic() + 60
-    while not checkpoint.exists():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.01)
+    until(lambda: checkpoint.exists() or process.poll() is not None, "it never saved")
     os.kill(process.pid, signal.SIGINT)
-    return process.communicate(timeout=60)
+    return process.communicate()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends Ctrl-C otherwise")

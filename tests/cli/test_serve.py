@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
 import smope.serve
 
-Call = Callable[..., Result]
+from .conftest import Call
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@ import hashlib
 import io
 import shutil
 import tarfile
+import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,10 @@ from PIL import Image
 
 from smope import assets
 from smope.data import Dataset, ImageRef, ImageSet
+from smope.data import download as download_module
+from smope.errors import AssetError
+
+from .places import Home
 
 DrawFolder = Callable[..., Path]
 DrawSet = Callable[..., ImageSet]
@@ -136,3 +141,32 @@ def left_behind(tmp_path: Path) -> Callable[[], list[str]]:
         return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock") if folder.exists() else []
 
     return names
+
+
+@pytest.fixture
+def refused(left_behind: Callable[[], list[str]]) -> Callable[..., None]:
+    """refused(cifar10, "is damaged", ...): loading the set is an error of these words, and nothing of it is left behind."""
+
+    def check(module: ModuleType, match: str, *arguments: object, **options: object) -> None:
+        with pytest.raises(AssetError, match=match):
+            module.load(*arguments, **options)
+        assert not module.is_prepared() and left_behind() == []
+
+    return check
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """A server on this machine, asked directly."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(download_module, "TIMEOUT_SECONDS", 5.0)
+    server = Home()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

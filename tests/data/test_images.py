@@ -1,182 +1,21 @@
-"""Whatever a picture file is, `decode` gives upright RGB bytes or an error that names it; sets share, cut and hash."""
+"""Sets of pictures share what is decoded, are cut class by class, and have a fingerprint of what they hold."""
 
 from __future__ import annotations
 
 import io
 import pickle
-import struct
 import threading
 import zipfile
-import zlib
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from smope.data import ImageRef, ImageSet, InMemory, check_readable, decode, decode_stream
 from smope.data import images as images_module
 from smope.errors import ConfigError, DataError
 from smope.files import sha256
-from smope.progress import Bar, Silent
-
-
-def gradient(height: int = 4, width: int = 6) -> np.ndarray:
-    return np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
-
-
-class TestDecode:
-    @pytest.mark.parametrize("ending", ["png", "bmp", "tiff", "webp"])
-    def test_lossless_formats_keep_every_byte(self, tmp_path: Path, ending: str) -> None:
-        path = tmp_path / f"a.{ending}"
-        Image.fromarray(gradient()).save(path, **({"lossless": True} if ending == "webp" else {}))
-        assert np.array_equal(decode(path), gradient())
-
-    def test_grey_becomes_three_equal_channels(self, tmp_path: Path) -> None:
-        grey_HW = np.array([[0, 100], [200, 255]], dtype=np.uint8)
-        Image.fromarray(grey_HW).save(tmp_path / "g.png")
-        assert np.array_equal(decode(tmp_path / "g.png"), np.stack([grey_HW] * 3, axis=-1))
-
-    def test_sixteen_bit_grey_is_scaled_not_cut_off(self, tmp_path: Path) -> None:
-        grey_HW = np.array([[0, 128, 129], [257 * 100, 257 * 255 - 1, 65535]], dtype=np.uint16)
-        Image.fromarray(grey_HW).save(tmp_path / "g.png")
-        assert decode(tmp_path / "g.png")[..., 0].tolist() == [[0, 0, 1], [100, 255, 255]]
-
-    def test_big_endian_sixteen_bit_tiff(self, tmp_path: Path) -> None:
-        grey_HW = np.array([[0, 257 * 7]], dtype=np.uint16)
-        Image.frombytes("I;16B", (2, 1), grey_HW.astype(">u2").tobytes()).save(tmp_path / "g.tif")
-        assert decode(tmp_path / "g.tif")[0, :, 0].tolist() == [0, 7]
-
-    @pytest.mark.parametrize(("mode", "value"), [("F", 0.5), ("I", 70_000)])
-    def test_pixels_without_an_agreed_white_are_refused(self, tmp_path: Path, mode: str, value: float) -> None:
-        Image.new(mode, (2, 2), value).save(tmp_path / "deep.tif")
-        with pytest.raises(DataError, match=r"deep\.tif.*no agreed white"):
-            decode(tmp_path / "deep.tif")
-
-    def test_cmyk_jpeg_becomes_rgb(self, tmp_path: Path) -> None:
-        Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(tmp_path / "red.jpg", quality=100)
-        red, green, blue = decode(tmp_path / "red.jpg")[8, 8]
-        assert red > 240 and green < 15 and blue < 15
-
-    def test_alpha_is_laid_on_white(self, tmp_path: Path) -> None:
-        rgba_HW4 = np.array([[[255, 0, 0, 255], [0, 0, 0, 0], [0, 0, 0, 51]]], dtype=np.uint8)
-        Image.fromarray(rgba_HW4).save(tmp_path / "a.png")
-        assert decode(tmp_path / "a.png").tolist() == [[[255, 0, 0], [255, 255, 255], [204, 204, 204]]]
-
-    def test_palette_with_a_transparent_colour(self, tmp_path: Path) -> None:
-        image = Image.new("P", (2, 1))
-        image.putpalette([10, 20, 30, 40, 50, 60])
-        image.putpixel((1, 0), 1)
-        image.save(tmp_path / "p.png", transparency=0)
-        assert decode(tmp_path / "p.png").tolist() == [[[255, 255, 255], [40, 50, 60]]]
-
-    def test_grey_with_alpha_and_one_bit(self, tmp_path: Path) -> None:
-        Image.new("LA", (1, 1), (0, 0)).save(tmp_path / "la.png")
-        Image.new("1", (1, 1), 1).save(tmp_path / "bit.png")
-        assert decode(tmp_path / "la.png").tolist() == [[[255, 255, 255]]]
-        assert decode(tmp_path / "bit.png").tolist() == [[[255, 255, 255]]]
-
-    # Where the marked corner (top left of the stored picture) belongs in the upright one, from the EXIF standard's own table:
-    # row 0 / column 0 of the file is which side of the scene.
-    @pytest.mark.parametrize(
-        ("orientation", "shape", "corner"),
-        [
-            (1, (4, 6), (0, 0)),
-            (2, (4, 6), (0, 5)),
-            (3, (4, 6), (3, 5)),
-            (4, (4, 6), (3, 0)),
-            (5, (6, 4), (0, 0)),
-            (6, (6, 4), (0, 3)),
-            (7, (6, 4), (5, 3)),
-            (8, (6, 4), (5, 0)),
-        ],
-    )
-    @pytest.mark.parametrize("ending", ["png", "tif"])
-    def test_exif_orientation_is_applied_once(
-        self, tmp_path: Path, orientation: int, shape: tuple[int, int], corner: tuple[int, int], ending: str
-    ) -> None:
-        stored_HW3 = np.zeros((4, 6, 3), dtype=np.uint8)
-        stored_HW3[0, 0] = 255
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        Image.fromarray(stored_HW3).save(tmp_path / f"o.{ending}", exif=exif)
-        upright = decode(tmp_path / f"o.{ending}")
-        assert upright.shape[:2] == shape
-        assert np.argwhere(upright[..., 0] == 255).tolist() == [list(corner)]
-
-    def test_the_first_frame_of_an_animation_is_the_picture(self, tmp_path: Path) -> None:
-        frames = [Image.new("RGB", (3, 3), colour) for colour in ("red", "blue")]
-        frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-        assert decode(tmp_path / "a.gif")[0, 0].tolist() == [255, 0, 0]
-
-    def test_a_picture_over_the_limit_is_refused_and_named(self, draw) -> None:
-        path = draw("wide.png", size=(10, 10))
-        assert decode(path, pixel_limit=100).shape == (10, 10, 3)
-        with pytest.raises(DataError, match=r"wide\.png.*10 x 10.*limit is 99"):
-            decode(path, pixel_limit=99)
-
-    def test_a_bomb_is_refused_before_its_pixels_are_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("pixels were read"))
-        (tmp_path / "bomb.png").write_bytes(png_header(9000, 9000))
-        with pytest.raises(DataError, match=r"bomb\.png.*9000 x 9000"):
-            decode(tmp_path / "bomb.png")
-
-    def test_a_bomb_that_pillow_itself_refuses_is_named_too(self, tmp_path: Path) -> None:
-        (tmp_path / "bomb.png").write_bytes(png_header(60000, 60000))
-        with pytest.raises(DataError, match=r"bomb\.png"):
-            decode(tmp_path / "bomb.png")
-
-    def test_other_formats_are_not_handed_to_their_parsers(self, tmp_path: Path) -> None:
-        Image.new("RGB", (2, 2)).save(tmp_path / "script.eps")
-        with pytest.raises(DataError, match=r"script\.eps.*none of JPEG"):
-            decode(tmp_path / "script.eps")
-
-    def test_a_missing_file_is_named_with_the_systems_reason(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"gone\.png.*No such file"):
-            decode(tmp_path / "gone.png")
-
-
-def png_header(width: int, height: int) -> bytes:
-    """A PNG that promises width x height pixels and holds none."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) + chunk(b"IDAT", b"")
-
-
-class TestCheckReadable:
-    def refs(self, draw, tmp_path: Path) -> list[ImageRef]:
-        whole = io.BytesIO()
-        Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(whole, "jpeg")
-        (tmp_path / "cut.jpg").write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
-        (tmp_path / "empty.png").write_bytes(b"")
-        (tmp_path / "words.png").write_text("not a picture")
-        paths = [draw("a.png"), tmp_path / "cut.jpg", tmp_path / "empty.png", draw("b.png"), tmp_path / "words.png"]
-        return [ImageRef(path.name, "thing", path) for path in paths]
-
-    @pytest.mark.parametrize("threads", [1, 4])
-    def test_unreadable_pictures_are_named_and_the_rest_keep_their_order(self, draw, tmp_path: Path, threads: int) -> None:
-        good, skipped = check_readable(self.refs(draw, tmp_path), threads=threads)
-        assert [ref.id for ref in good] == ["a.png", "b.png"]
-        assert [entry.id for entry in skipped] == ["cut.jpg", "empty.png", "words.png"]
-        assert "truncated" in skipped[0].reason and "none of JPEG" in skipped[2].reason
-
-    def test_progress_counts_every_picture(self, draw, tmp_path: Path) -> None:
-        seen = []
-
-        class Counting(Silent):
-            def bar(self, label: str, total: float | None, unit: str = "") -> AbstractContextManager[Bar]:
-                bar = Mock(spec=Bar)
-                seen.append((total, bar.advance))
-                return nullcontext(bar)
-
-        check_readable(self.refs(draw, tmp_path), Counting())
-        [(total, advance)] = seen
-        assert total == advance.call_count == 5
 
 
 class TestImageSet:

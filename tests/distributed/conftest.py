@@ -6,12 +6,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from soak.scene import draw_classes
+from soak.scene import SMALL, draw_classes, settings
 
 COLOURS = ("red", "lime", "blue", "yellow", "white", "orange")
 
@@ -37,17 +36,8 @@ def values(pictures):
     """A recipe's mapping: three tasks of eight pictures, in batches of seven and one."""
 
     def make(method=None, **more):
-        return {
-            "method": {"name": "smope", "preset": "paper", "experts": 4, "top_k": 2, "blocks": [0, 1]} if method is None else method,
-            "backbone": {"name": "vit-tiny-test", "image_size": 16},
-            "data": {"name": "folder", "root": str(pictures), "tasks": 3, "augmentation": "flip", "evaluation": "squash"},
-            "train": {"epochs": 2, "batch_size": 7, "lr": 0.01},
-            "tap": {"epochs": 1},
-            "threads": 1,
-            "device": "cpu",
-            "eval_batch_size": 4,
-            **more,
-        }
+        usual = {"data": {"tasks": 3}, "train": {"batch_size": 7}, "eval_batch_size": 4, "checkpoint_minutes": 5.0}
+        return settings(pictures, method=method or SMALL, **{**usual, **more})
 
     return make
 
@@ -106,14 +96,6 @@ class Living:
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         except OSError:
             return False
-
-    @staticmethod
-    def until(true, what, seconds=600):
-        deadline = time.monotonic() + seconds
-        while not (found := true()):
-            assert time.monotonic() < deadline, what
-            time.sleep(0.02)
-        return found
 
     @staticmethod
     def task(folder):

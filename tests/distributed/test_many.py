@@ -14,6 +14,8 @@ from smope.engine.run import run
 from smope.many import OneAfterAnother, Processes, RunTask
 from smope.methods import resolve
 
+from ..shared import until
+
 LONG = {"train": {"epochs": 45, "batch_size": 7, "lr": 0.01}, "checkpoint_minutes": 0.002}
 WORKER = "smope.many.worker"
 
@@ -65,8 +67,8 @@ def kill_in_the_middle(living, folder, word):
     """Once the run in `folder` is in its second task, kill whoever has it in hand."""
 
     def watch():
-        living.until(lambda: living.task(folder) >= 1, "it never came to its second task")
-        holders = living.until(lambda: [pid for pid in living.of(word) if holds(pid, folder)], "nobody has it in hand")
+        until(lambda: living.task(folder) >= 1, "it never came to its second task")
+        holders = until(lambda: [pid for pid in living.of(word) if holds(pid, folder)], "nobody has it in hand")
         for pid in holders:
             os.kill(pid, signal.SIGKILL)
 
@@ -130,14 +132,14 @@ def test_when_the_one_who_started_them_is_killed_the_workers_save_and_go(values,
     (tmp_path / "space.yaml").write_text("method.eps: [0.1, 0.2, 0.3]")
     process = start("python", "-m", "smope", "tune", "recipe.yaml", "--space", "space.yaml", "--jobs", "2")
     runs = tmp_path / "runs" / "tune" / "recipe" / "trials"
-    living.until(lambda: len(list(runs.glob("*/checkpoint.safetensors"))) == 2, "its two workers never got going")
+    until(lambda: len(list(runs.glob("*/checkpoint.safetensors"))) == 2, "its two workers never got going")
     workers = living.of(WORKER, process.pid)
     assert len(workers) == 2
     process.kill()
     process.wait()
-    living.until(lambda: not any(living.alive(pid) for pid in workers), "a worker was left behind")
+    until(lambda: not any(living.alive(pid) for pid in workers), "a worker was left behind")
     again = start("python", "-m", "smope", "tune", "recipe.yaml", "--space", "space.yaml", "--jobs", "2")
-    living.until(lambda: len(living.of(WORKER, again.pid)) == 2 and len(list(runs.glob("*/record.json"))) >= 1, "it did not go on")
+    until(lambda: len(living.of(WORKER, again.pid)) == 2 and len(list(runs.glob("*/record.json"))) >= 1, "it did not go on")
     again.send_signal(signal.SIGINT)
     said = again.communicate(timeout=600)[0]
     assert again.returncode == 130 and "The same command goes on where it was." in said, said

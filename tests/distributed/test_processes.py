@@ -14,6 +14,8 @@ from smope.engine.run import run
 from smope.methods import known_methods, resolve
 from smope.methods.contract_subject import small_fields
 
+from ..shared import until
+
 TAP = {"kind": "diagonal", "epochs": 2, "ratio": 1.0, "lr": 0.01}
 SGD = {"kind": "sgd", "momentum": 0.5}  #: Adam takes the sign of a gradient that is all rounding, and makes a step of it
 #: beside every method as it is: whatever takes the batch as a whole, or draws an image
@@ -77,12 +79,12 @@ def recipe(values, tmp_path):
     return path
 
 
-def test_a_run_begun_by_two_is_ended_by_one_and_the_other_way_round(recipe, values, start, living, tmp_path):
+def test_a_run_begun_by_two_is_ended_by_one_and_the_other_way_round(recipe, start, living, tmp_path):
     two = ("torchrun", "--nproc-per-node", "2", "--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
     words = {"two": (*two, "-m", "smope"), "one": ("python", "-m", "smope")}
     for first, second in (("two", "one"), ("one", "two")):
         begun = start(*words[first], "run", recipe, "--out", first)
-        living.until(lambda first=first: living.task(tmp_path / first) >= 1, "it never came to its second task")
+        until(lambda first=first: living.task(tmp_path / first) >= 1, "it never came to its second task")
         begun.send_signal(signal.SIGINT)
         said = begun.communicate(timeout=600)[0]
         assert "Stopped in task" in said and said.count(f"smope run --resume {first}") == 1, said  # one process speaks

@@ -20,7 +20,7 @@ def test_both_prefix_sites_have_as_many_parameters():
     assert cost("smope", **SETTING, fields={"prefix_site": "pre"})["trainable_parameters"] == 384_200
 
 
-def test_smope_row_equals_the_paper_to_the_printed_digit(golden_dir):
+def test_smope_row_equals_the_paper_to_the_printed_digit():
     params, train, test = paper_tables()["cost"]["rows"]["smope"]
     result = cost("smope", **SETTING)
     assert round(result["trainable_parameters"] / 1e6, 2) == params

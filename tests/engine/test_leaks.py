@@ -1,7 +1,6 @@
 """No leak in the ruler: test pictures change nothing that is fitted, tuning opens training pictures only, prediction sees pictures only."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -16,25 +15,6 @@ from smope.engine.runtime import SingleProcess
 from smope.methods import Batch, Chance, Method, known_methods, resolve
 from smope.methods.contract_subject import Subject, small_fields
 from soak import scene
-
-_WATCHED = None
-
-
-def _listen(event, arguments):
-    if _WATCHED is not None and event == "open":
-        _WATCHED.append(str(arguments[0]))
-
-
-sys.addaudithook(_listen)  # there is no way to remove one; outside of a test it does nothing
-
-
-@pytest.fixture
-def opened():
-    """Every file that anything in this process opens, Pillow and C included, while the test runs."""
-    global _WATCHED
-    _WATCHED = []
-    yield _WATCHED
-    _WATCHED = None
 
 
 @pytest.fixture

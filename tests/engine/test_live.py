@@ -8,10 +8,11 @@ from smope.engine import live
 from smope.engine.checkpoint import Progressed
 from smope.engine.run import run
 from smope.errors import ConfigError
-from smope.methods import resolve
 
 pytest.importorskip("tensorboard")
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from .conftest import config
 
 
 def scalars(folder):
@@ -55,17 +56,7 @@ def test_a_run_that_goes_on_from_an_earlier_checkpoint_draws_over_what_it_had_dr
 
 
 def test_a_run_writes_its_curves_while_it_learns(tmp_path, pictures):
-    config = resolve(
-        {
-            "method": {"name": "linear"},
-            "backbone": {"name": "vit-tiny-test", "image_size": 16},
-            "data": {"name": "folder", "root": str(pictures), "tasks": 3},
-            "train": {"epochs": 2, "batch_size": 8},
-            "threads": 1,
-            "device": "cpu",
-        }
-    )
-    record = run(config, tmp_path, tensorboard=True)
+    record = run(config(pictures, {"name": "linear"}, tap={"kind": "off"}), tmp_path, tensorboard=True)
     told = scalars(tmp_path)
     means = [sum(row) / len(row) for row in record["accuracy"]]
     assert told["accuracy/mean over tasks"] == [(task + 1, pytest.approx(mean, abs=1e-3)) for task, mean in enumerate(means)]

@@ -7,24 +7,10 @@ from smope.attention import attend, prefix_scores
 from smope.backbones.registry import load_backbone
 from smope.engine.run import run
 from smope.engine.runtime import SingleProcess
-from smope.methods import Batch, Chance, find, resolve
-from smope.methods.contract_subject import Subject
+from smope.methods import Batch, Chance, find
+from smope.methods.contract_subject import Subject, small_fields
 
-
-def config(pictures, precision=None):
-    return resolve(
-        {
-            "method": {"name": "smope", "preset": "paper", "experts": 4, "top_k": 2, "blocks": [0, 1, 2]},
-            "backbone": {"name": "vit-tiny-test", "image_size": 16},
-            "data": {"name": "folder", "root": str(pictures), "tasks": 3, "augmentation": "flip", "evaluation": "squash"},
-            "train": {"epochs": 2, "batch_size": 4, "lr": 0.01},
-            "tap": {"epochs": 2},
-            "threads": 1,
-            "device": "cpu",
-            "precision": precision,
-        }
-    )
-
+from .conftest import config
 
 HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 
@@ -44,8 +30,7 @@ def test_attention_with_a_prefix_is_computed_in_float32(dtype):
 @HALF
 @pytest.mark.parametrize("name", ["smope", "one-prompt", "convprompt", "hide-prompt", "cprompt"])
 def test_answers_are_those_of_float32_but_for_rounding(name, dtype):
-    fields = {"blocks": [0, 1], "experts": 4, "top_k": 2, "second_block": 2, "kernel": 3}
-    subject = Subject(find(name), {key: value for key, value in fields.items() if key in find(name).Config.model_fields})
+    subject = Subject(find(name), small_fields(find(name)))
     method, vit = subject.after(2).float(), load_backbone("vit-tiny-test", image_size=16)
     images, rows = subject.images(range(5))
     batch = Batch(rows, Chance(0), images_B3HW=images.float(), query_BD=lambda: vit(images.float(), method.query))

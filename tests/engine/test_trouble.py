@@ -11,13 +11,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-import torch
 
 from smope import files
 from smope.classifier import AdapterError, ContinualClassifier, teaching
 from smope.engine.loop import Interrupted
 from smope.engine.run import run
-from smope.errors import CheckpointError, DataError, NumericsError
+from smope.errors import CheckpointError, DataError
 from smope.methods import resolve
 from smope.progress import SILENT
 from soak import scene
@@ -207,29 +206,3 @@ def test_an_adapter_taught_by_a_clock_that_goes_back_is_a_good_one(tmp_path, mon
     assert [entry.when[:4] for entry in again.history] == ["2026", "2025"]
     again.undo()
     assert again.classes == ["blue", "red"]
-
-
-# -- numbers that leave the numbers ------------------------------------------------------------------------------------------
-
-
-def test_a_loss_that_is_not_finite_names_step_batch_and_last_good_checkpoint(root, tmp_path, monkeypatch):
-    plain, calls = torch.nn.functional.cross_entropy, itertools.count()
-
-    def breaks(*given, **named):
-        return plain(*given, **named) * (float("nan") if next(calls) == 5 else 1.0)
-
-    monkeypatch.setattr(torch.nn.functional, "cross_entropy", breaks)
-    with pytest.raises(NumericsError) as error:
-        run(resolve(scene.settings(root)), tmp_path)
-    assert "task 1, phase train, epoch 2, step 2 (pictures train/" in error.value.problem
-    named = error.value.problem.split("(pictures ")[1].split(")")[0].split(", ")
-    assert len(named) == 4 and all((root / name).is_file() for name in named)
-    assert f"The last good checkpoint is {tmp_path / 'checkpoint.safetensors'}" in error.value.remedy
-    monkeypatch.undo()
-    run(resolve(scene.settings(root)), tmp_path, resume=True)  # and it is good
-
-
-def test_of_many_pictures_some_are_named(root, monkeypatch):
-    monkeypatch.setattr(torch.nn.functional, "cross_entropy", lambda logits, *more, **named: logits.sum() * float("inf"))
-    with pytest.raises(NumericsError, match=r"\(pictures (train/[^,]+, ){7}train/\S+ and 8 more\)"):
-        run(resolve(scene.settings(root, train={"batch_size": 16}, data={"tasks": 1})))

@@ -18,30 +18,12 @@ import pytest
 from .mutate import COUNTS
 
 _LEAST_MB = 700  #: by which the peak of memory may grow in one test
-_OPENED: list[str] | None = None
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     wanted = os.environ.get("SOAK_REPORT")
     if wanted and COUNTS:
         Path(wanted).write_text(json.dumps(dict(sorted(COUNTS.items()))))
-
-
-def _listen(event: str, arguments: tuple[object, ...]) -> None:
-    if _OPENED is not None and event in ("open", "os.rename", "os.remove", "os.mkdir", "os.symlink"):
-        _OPENED.append(str(arguments[0]))
-
-
-sys.addaudithook(_listen)  # there is no way to remove one; outside of a test it does nothing
-
-
-@pytest.fixture
-def opened() -> Iterator[list[str]]:
-    """Every path that anything in this process opens, renames or removes while the test runs."""
-    global _OPENED
-    _OPENED = seen = []
-    yield seen
-    _OPENED = None
 
 
 @pytest.fixture(autouse=True)

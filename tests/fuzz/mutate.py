@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from smope.errors import SmopeError
 
 COUNTS: Counter[str] = Counter()
-SECONDS = 20.0  #: that one case may take, on a machine with other work
+SECONDS = 20.0  #: of computing that one case may take; what only waits is ended by pytest's own timeout
 SECRET = "secret-of-somebody-else"
 
 Edit = tuple[str, Any, Any]
@@ -42,7 +42,7 @@ def fuzz(few: int, many: int) -> Callable[[Any], Any]:
 def case(name: str) -> Iterator[None]:
     """One case: it ends well or in an error of ours that says something, within its time."""
     COUNTS[name] += 1
-    began = time.monotonic()
+    began = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # as users run it: what warns goes on
@@ -50,7 +50,7 @@ def case(name: str) -> Iterator[None]:
     except SmopeError as error:
         told = error.problem
         assert told and len(told) < 100_000
-    assert time.monotonic() - began < SECONDS, "it hangs"
+    assert time.process_time() - began < SECONDS, "it computes without end"
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from PIL import Image
 
 from smope.classifier.inputs import gather
 from smope.data.csv_list import csv_list
-from smope.engine.record import NUMERICS, SCHEMA
 from smope.errors import ConfigError
 from smope.methods import resolve
 from smope.recipes import apply_overrides, load_recipe
@@ -24,6 +23,7 @@ from smope.report.compare import full_sheet, plain
 from smope.report.page import page
 from smope.report.sheet import comma_separated, latex, markdown
 
+from ..shared import RECORD
 from .mutate import SECRET, STRANGE, Bent, bent, bent_json, case, fuzz
 
 RECIPE = load_recipe("emoji-r/smope")
@@ -97,40 +97,25 @@ def test_a_value_that_is_none_is_refused_or_a_word(text: str) -> None:
 
 # -- records -------------------------------------------------------------------------------------------------------------
 
-RECORD: dict[str, Any] = {
-    "schema": SCHEMA,
-    "numerics": NUMERICS,
-    "method": "smope",
-    "preset": "paper",
+WHOLE = {
+    **RECORD,
     "recipe": "emoji-r/smope",
-    "protocol": "6 epochs, no TAP",
     "dataset": {"name": "emoji-r", "split": "final", "fingerprint": "ab"},
     "backbone": {"name": "vit-tiny-test", "fingerprint": "cd", "image_size": 16},
-    "seed": 0,
-    "class_order": ["cup", "kettle", "moon", "fox"],
-    "task_sizes": [2, 2],
-    "accuracy": [[80.0], [60.0, 90.0]],
-    "faa": 75.0,
-    "caa": 77.5,
-    "forgetting": 20.0,
-    "sample_accuracy": 74.0,
-    "trainable_parameters": 384200,
     "predictions": [["a", 0, 1], ["b", 1, 1], ["c", 2, 2], ["d", 3, 0]],
     "facts": [{"usage": [[[3, 1]]], "images_seen": 4}, {"usage": [[[5, 3]]], "images_seen": 8}],
-    "digest": "d1a425e39e91",
-    "seconds": 61.0,
     "machine": {"cores": 2, "processor": "one", "python": "3.11", "system": "Linux"},
     "versions": {"commit": "0123", "smope": "0.1"},
     "config": {"threads": 1, "seed": 0, "train": {"lr": 0.1}, "method": {"blocks": [0]}},
 }
-OTHER = {**RECORD, "recipe": "emoji-r/linear", "method": "linear", "digest": "other", "facts": []}
+OTHER = {**WHOLE, "recipe": "emoji-r/linear", "method": "linear", "digest": "other", "facts": []}
 ANALYSIS = {
     "scores": {"block": 0, "heads": [[0.0, 1.0, 2.0, 3.0, 4.0]]},
     "key_pca": {"block": 0, "head": 0, "explained": [0.4, 0.2], "inputs": [[0.0, 1.0], [1.0, 0.0]], "keys": [[0.5, 0.5]]},
 }
 
 
-@given(st.one_of(bent_json(RECORD).map(as_bytes), bent(json.dumps(RECORD).encode())))
+@given(st.one_of(bent_json(WHOLE).map(as_bytes), bent(json.dumps(WHOLE).encode())))
 @fuzz(60, 2000)
 def test_records(place: Path, data: Bent[bytes]) -> None:
     for name, content in (("bent", data.value), ("other", json.dumps(OTHER).encode())):
@@ -154,7 +139,7 @@ def test_analyses(place: Path, values: Bent[Any]) -> None:
 
     folder = place / "analysed"
     folder.mkdir(exist_ok=True)
-    (folder / "record.json").write_text(json.dumps(RECORD))
+    (folder / "record.json").write_text(json.dumps(WHOLE))
     (folder / "analysis.json").write_text(json.dumps(values.value))
     with case("records"):
         page(*find_runs([folder]))

@@ -4,7 +4,6 @@ import os
 import subprocess
 
 import pytest
-from PIL import Image
 
 from smope.engine.loop import Interrupted
 from smope.errors import ConfigError, NumericsError, SmopeError
@@ -13,16 +12,13 @@ from smope.many.pool import own_gpus
 from smope.many.slurm import ArrayTask, array_script
 from smope.many.work import STOPPED, Reporting, do
 from smope.methods import resolve
+from soak.scene import draw_classes
 
 
 @pytest.fixture
 def values(tmp_path):
-    for number, colour in enumerate(("red", "lime", "blue", "white")):
-        for part in ("train", "test"):
-            folder = tmp_path / "pictures" / part / colour
-            folder.mkdir(parents=True)
-            for index in range(3):
-                Image.new("RGB", (16, 16), colour).rotate(10 * index + number).save(folder / f"{index}.png")
+    for part in ("train", "test"):
+        draw_classes(tmp_path / "pictures" / part, ("red", "lime", "blue", "white"), 3)
     return {
         "method": {"name": "ncm"},
         "backbone": {"name": "vit-tiny-test", "image_size": 16},
@@ -112,13 +108,15 @@ def test_a_folder_still_held_by_a_dead_workers_children_is_waited_for(values, tm
     assert do(task(values, tmp_path), lambda status: None, lambda: False) == {"faa": 5}
 
 
-def test_a_report_begins_at_once_and_then_speaks_now_and_then():
-    posted = []
+def test_a_report_begins_at_once_and_then_speaks_twice_a_second(monkeypatch):
+    posted, now = [], [100.0]
+    monkeypatch.setattr("smope.many.work.time.monotonic", lambda: now[0])
     progress = Reporting(posted.append)
     with progress.bar("task 1/2 · train", 100) as bar:
         for _ in range(100):
+            now[0] += 0.125
             bar.advance()
-    assert posted[0] == Status("task 1/2 · train", 0.0, 100) and len(posted) < 20
+    assert posted == [Status("task 1/2 · train", float(done), 100) for done in range(0, 101, 4)]
 
 
 @pytest.mark.parametrize(

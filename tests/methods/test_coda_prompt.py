@@ -1,11 +1,9 @@
 """CODA-Prompt: the released module's figures, its equations longhand, growth by Gram-Schmidt, and components that never move again."""
 
-import json
 import math
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from smope.backbones import VitShape
 from smope.backbones.prompter import PLAIN
@@ -14,10 +12,11 @@ from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import Batch, Chance, Update, resolve
 from smope.methods.coda_prompt import CodaPrompt, CodaPromptConfig, mixing_weights
-from smope.methods.contract import Subject, run_all
+from smope.methods.contract import Subject
 from smope.prompts import orthogonal
-from smope.recipes import load_recipe
 from smope.reproduce.studies import paper_tables
+
+from .longhand import cosine, dot
 
 SMALL = {"blocks": [0, 1, 2], "components_per_task": 3, "length": 4}
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
@@ -39,8 +38,8 @@ def begin(method, index, classes=2):
 
 
 @pytest.mark.parametrize("mode", ["train", "test"])
-def test_released_keys_values_loss_and_gradients(golden_dir, mode):
-    tensors, facts = load_file(golden_dir / "prefix_methods_released.safetensors"), _facts(golden_dir)
+def test_released_keys_values_loss_and_gradients(prefix_methods_released, mode):
+    tensors, facts = prefix_methods_released
     setting = facts["coda"]
     per_task, (_, active) = setting["pool"] // setting["tasks"], setting["active_components"]
     method = make(
@@ -69,10 +68,6 @@ def test_released_keys_values_loss_and_gradients(golden_dir, mode):
             assert not parameter.grad[: setting["trainable_components"][0]].any()
 
 
-def _facts(golden_dir):
-    return json.loads((golden_dir / "prefix_methods_released.json").read_text())
-
-
 # -- the equations longhand ------------------------------------------------------------------------------------------------
 
 
@@ -84,9 +79,7 @@ def test_a_component_weighs_what_the_cosine_of_masked_query_and_key_says():
         for m in range(6):
             for block in range(2):
                 masked = [q * a for q, a in zip(query[b].tolist(), attention[m, block].tolist(), strict=True)]
-                key = keys[m, block].tolist()
-                cosine = sum(x * k for x, k in zip(masked, key, strict=True)) / (math.hypot(*masked) * math.hypot(*key))
-                assert weights[b, m, block].item() == pytest.approx(cosine, abs=1e-12)
+                assert weights[b, m, block].item() == pytest.approx(cosine(masked, keys[m, block].tolist()), abs=1e-12)
     assert (weights < 0).any() and not torch.allclose(weights.sum(1), torch.ones(4, 2).double())  # no softmax
 
 
@@ -111,11 +104,7 @@ def test_orthogonality_loss_longhand():
     for block in range(3):
         for vectors in (method.keys_MLC, method.attention_MLC, method.prompts_MLPC):
             rows = [row[block].flatten().tolist() for row in vectors.detach()]
-            squares = [
-                (sum(x * y for x, y in zip(one, other, strict=True)) - (i == j)) ** 2
-                for i, one in enumerate(rows)
-                for j, other in enumerate(rows)
-            ]
+            squares = [(dot(one, other) - (i == j)) ** 2 for i, one in enumerate(rows) for j, other in enumerate(rows)]
             total += sum(squares) / len(squares)
     assert method.orthogonality_loss().item() == pytest.approx(0.3 * total, rel=1e-12)
 
@@ -130,7 +119,7 @@ def test_gram_schmidt_longhand_with_old_vectors_that_are_not_orthogonal():
     for draw in draws.tolist():
         rest = list(draw)
         for earlier in basis:  # classical: every projection is of the draw itself, not of what is left of it
-            share = sum(d * e for d, e in zip(draw, earlier, strict=True)) / sum(e * e for e in earlier)
+            share = dot(draw, earlier) / dot(earlier, earlier)
             rest = [r - share * e for r, e in zip(rest, earlier, strict=True)]
         basis.append([r / math.hypot(*rest) for r in rest])
     assert torch.allclose(orthogonal(old, draws), torch.tensor(basis[3:], dtype=torch.float64), **TOLERANCE)
@@ -214,11 +203,11 @@ def test_a_length_that_gives_unequal_keys_and_values_is_refused(length):
         resolve({"method": {"name": "coda-prompt", "length": length}})
 
 
-# -- cost, recipes, contract -------------------------------------------------------------------------------------------------
+# -- cost -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("tasks", "per_task"), [(5, 20), (10, 10), (20, 5), (50, 2)])
-def test_parameters_on_imagenet_r(golden_dir, tasks, per_task):
+def test_parameters_on_imagenet_r(tasks, per_task):
     fields = {"components_per_task": per_task}
     result = cost("coda-prompt", classes=200, tasks=tasks, backbone="vit_base_patch16_224", fields=fields)
     assert result["trainable_parameters"] == 5 * (100 * 8 + 100 + 100) * 768 + 153_800 == 3_993_800
@@ -226,25 +215,3 @@ def test_parameters_on_imagenet_r(golden_dir, tasks, per_task):
     params, train, test = paper_tables()["cost"]["rows"]["coda-prompt"]
     assert round(result["trainable_parameters"] / 1e6, 2) == params
     assert (round(result["gflops"]["train"], 2), round(result["gflops"]["test"], 2)) == (train, test)
-
-
-@pytest.mark.parametrize("protocol", ["coda", "vq"])
-@pytest.mark.parametrize("tasks", [5, 10, 20, 50])
-def test_recipes_share_out_100_components(tasks, protocol):
-    config = resolve(load_recipe(f"imagenet-r/coda-prompt{'' if protocol == 'coda' else '-vq'}-{tasks}"))
-    assert config.data.tasks == tasks and config.method["components_per_task"] * tasks == 100
-    assert config.protocol == protocol and (config.tap.kind == "off") == (protocol == "coda") and config.method["mu"] == 0
-
-
-@pytest.mark.parametrize("recipe", ["cifar-100/coda-prompt", "cub-200/coda-prompt", "emoji-r/coda-prompt"])
-def test_other_recipes(recipe):
-    other = f"{recipe}-no-tap" if "emoji" in recipe else f"{recipe}-vq"
-    one, two = resolve(load_recipe(recipe)), resolve(load_recipe(other))
-    assert one.method["name"] == two.method["name"] == "coda-prompt" and one.data == two.data
-    assert {one.tap.kind, two.tap.kind} == ({"shared", "off"} if "emoji" in recipe else {"off", "diagonal"})
-
-
-@pytest.mark.parametrize("fields", [{}, {"mu": 0.1, "prefix_site": "pre"}], ids=["released", "paper-pre"])
-def test_contract(fields):
-    outcome = run_all(CodaPrompt, {**SMALL, **fields})
-    assert {name for name, said in outcome.items() if said != "kept"} == {"check_memory_is_flat"}

@@ -1,12 +1,7 @@
-"""DualPrompt: the released program's own figures, selection and key loss longhand, growth, what never moves, costs, recipes, contract."""
-
-import json
-import math
-import re
+"""DualPrompt: the released program's own figures, selection and key loss longhand, growth, what never moves, and costs."""
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from smope.backbones import VitShape
 from smope.backbones.registry import load_backbone
@@ -14,11 +9,10 @@ from smope.config import OptimizerConfig, TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import Batch, Chance, Update, resolve
-from smope.methods.contract import Subject, run_all
+from smope.methods.contract import Subject
 from smope.methods.dualprompt import DualPrompt, DualPromptConfig
-from smope.recipes import list_recipes, load_recipe
-from smope.recipes.loader import _packaged
-from smope.reproduce.studies import paper_tables
+
+from .longhand import cosine
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 TINY = VitShape(dim=8, depth=5, heads=2, patch=4, grid=2, mlp_hidden=16)
@@ -48,23 +42,12 @@ def batch_of(query_BC, rows=None, images=None):
     return Batch(rows_B, Chance(0), images_B3HW=images, query_BD=query_BC)
 
 
-def cosine(a, b):
-    return sum(x * y for x, y in zip(a, b, strict=True)) / math.sqrt(sum(x * x for x in a)) / math.sqrt(sum(y * y for y in b))
-
-
 # -- the released program ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def golden(golden_dir):
-    return load_file(golden_dir / "prefix_methods_released.safetensors"), json.loads(
-        (golden_dir / "prefix_methods_released.json").read_text()
-    )
-
-
 @pytest.fixture
-def released(golden):
-    t, facts = golden
+def released(prefix_methods_released):
+    t, facts = prefix_methods_released
     sizes = facts["dual"]
     lengths = {"e_length": sizes["e_length"], "g_length": sizes["g_length"]}
     method = make(**{**RELEASED, "pool": sizes["pool"]}, g_blocks=[0], e_blocks=[2], **lengths)
@@ -85,8 +68,8 @@ def gradients(t, prompter, block, loss, parameters):
 
 
 @pytest.mark.parametrize("when", ["train", "test"])
-def test_released_expert_prompts_loss_and_gradients(golden, released, when):
-    t, facts = golden
+def test_released_expert_prompts_loss_and_gradients(prefix_methods_released, released, when):
+    t, facts = prefix_methods_released
     prompter = released.prompter(batch_of(t["query"]), training=when == "train")
     loss = released.config.key_loss_of(prompter.distance_LX) if when == "train" else torch.zeros(())
     key, value, (grad_experts, grad_keys) = gradients(t, prompter, 2, loss, [released.experts_TLPC, released.keys_TLC])
@@ -98,17 +81,17 @@ def test_released_expert_prompts_loss_and_gradients(golden, released, when):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_released_general_prompts(golden, released, training):
-    t, _ = golden
+def test_released_general_prompts(prefix_methods_released, released, training):
+    t, _ = prefix_methods_released
     prompter = released.prompter(batch_of(t["query"]), training)
     key, value, (grad,) = gradients(t, prompter, 0, torch.zeros(()), [released.general_LPC])
     assert torch.allclose(key, t["dual.g.K"], **TOLERANCE) and torch.allclose(value, t["dual.g.V"], **TOLERANCE)
     assert torch.allclose(grad.squeeze(0), t["dual.g.grad.g_p_0"], **TOLERANCE)
 
 
-def test_golden_case_tells_keys_of_seen_tasks_from_all(golden, released):
+def test_golden_case_tells_keys_of_seen_tasks_from_all(prefix_methods_released, released):
     """Some golden image chooses the third task, which has not come: asking seen tasks only gives another prompt."""
-    t, _ = golden
+    t, _ = prefix_methods_released
     seen = DualPrompt(released.config.model_copy(update={"test_keys": "seen"}), TrainConfig(), released.tap, TINY, Chance(0)).double()
     seen.load_state_dict(released.state_dict())
     choices = released.similarity_LBT(t["query"], slice(3))[0].argmax(-1).tolist()
@@ -267,46 +250,3 @@ def test_keys_and_values_have_the_same_number_of_rows(training):
 def test_what_cannot_be_is_refused_by_name(fields, message):
     with pytest.raises(ConfigError, match=message):
         size(**fields)
-
-
-# -- recipes -------------------------------------------------------------------------------------------------------------
-
-NAMES = [recipe.name for recipe in list_recipes() if "/dualprompt" in recipe.name]
-
-
-def test_every_promised_recipe_is_there():
-    promised = [f"imagenet-r/dualprompt{p}-{n}" for p in ("", "-vq") for n in (5, 10, 20, 50)]
-    promised += [f"{dataset}/dualprompt{p}" for dataset in ("cifar-100", "cub-200") for p in ("", "-vq")]
-    assert sorted(NAMES) == sorted(promised + ["emoji-r/dualprompt", "emoji-r/dualprompt-no-tap"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_recipe_has_a_prompt_ready_for_each_task_as_released(name):
-    config = resolve(load_recipe(name))
-    assert config.method["name"] == "dualprompt" and config.data.name == name.split("/")[0]
-    if config.data.name == "emoji-r":
-        assert (config.method["preset"], config.method["pool"]) == (None, 0) and (config.tap.kind == "off") == name.endswith("-no-tap")
-        return
-    assert config.method["preset"] == "released" and config.method["pool"] == config.data.tasks
-    assert config.data.tasks == int(name.rpartition("-")[2] if config.data.name == "imagenet-r" else 10)
-    assert config.protocol == ("vq" if "-vq" in name else "coda")
-    assert (config.tap.kind == "off") == (config.protocol == "coda")
-
-
-def test_recipes_quote_the_papers_scores(golden_dir):
-    tables = paper_tables()
-    cells = {f"imagenet-r/dualprompt-{n}": tables["task-lengths"]["rows"]["dualprompt"][2 * i :] for i, n in enumerate((5, 10, 20, 50))}
-    cells |= {f"{d}/dualprompt": tables["main"]["rows"]["dualprompt"][i:] for i, d in ((2, "cifar-100"), (4, "cub-200"))}
-    for name, ((faa, faa_std), (caa, caa_std), *_) in cells.items():
-        assert f"FAA {faa:.2f} +- {faa_std:.2f}, CAA {caa:.2f} +- {caa_std:.2f}" in _packaged()[name].read_text()
-    assert all(re.search(r"^# .*Ours: ", _packaged()[name].read_text(), re.MULTILINE) for name in NAMES)
-
-
-# -- the contract --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fields", [{}, RELEASED, {"key_scope": "shared", "prefix_site": "pre", "length_counts": "each"}])
-def test_contract(fields):
-    outcome = run_all(DualPrompt, {**SMALL, **fields})
-    assert outcome.pop("check_memory_is_flat") == "It does not promise flat memory."
-    assert set(outcome.values()) == {"kept"}

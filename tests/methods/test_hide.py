@@ -10,36 +10,20 @@ from smope.config import TapConfig, TrainConfig, validate
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import Chance, Train, Update, find, resolve
-from smope.methods.contract import ContractError, Subject, check_batch_neighbours_do_not_matter, run_all
+from smope.methods.contract import ContractError, Subject, check_batch_neighbours_do_not_matter
 from smope.methods.contract_subject import SHORT_TAP
 from smope.methods.hide import HidePrompt
 from smope.methods.norga import Norga
 from smope.methods.task import Batch
 
-FIELDS = {"blocks": [0, 2], "length": 6}
+from .hide_scene import FIELDS, batch_of, queries, random_prompts
+
 BOTH = pytest.mark.parametrize("method", [HidePrompt, Norga])
 
 
 @pytest.fixture(scope="module")
 def subjects():
     return {method: Subject(method, FIELDS) for method in (HidePrompt, Norga)}
-
-
-def random_prompts(method, seed=0):
-    """Different prompts for every task, so that an image under another's prompt is seen at once."""
-    with torch.no_grad():
-        method.prompts_TLPC.copy_(torch.randn(method.prompts_TLPC.shape, generator=torch.Generator().manual_seed(seed)))
-    return method
-
-
-def batch_of(subject, method, images, rows):
-    with torch.no_grad():
-        return Batch(rows, Chance(0), images_B3HW=images, query_BD=subject.vit(images))
-
-
-def queries(block, count):
-    shape = (count, block.heads, 5, 16)
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(block.index))
 
 
 # -- retrieval ---------------------------------------------------------------------------------------------------------------
@@ -291,58 +275,6 @@ def test_parameters_are_the_papers():
     assert round(cifar["trainable_parameters"] / 1e6, 2) == 2.90
     assert hide["passes"] == {"train": 1, "test": 2}
     assert hide["gflops"]["test"] == pytest.approx(67.449, abs=5e-4)  # the identity network counted
-
-
-@BOTH
-@pytest.mark.parametrize("tap", [{"kind": "off"}, {**SHORT_TAP, "kind": "centroids", "centroids": 2, "first_task": True}])
-def test_the_contract(method, tap):
-    assert set(run_all(method, FIELDS, tap).values()) == {"kept", "It does not promise flat memory."}
-
-
-# -- the gate ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("activation", ["sigmoid", "tanh"])
-def test_the_gate_adds_alpha_sigma_of_tau_s_to_every_prefix_score(activation):
-    subject = Subject(Norga, {**FIELDS, "activation": activation})
-    taught = random_prompts(subject.after(2))
-    with torch.no_grad():
-        taught.alpha_L.copy_(torch.tensor([0.3, -2.0]))
-        taught.tau_L.copy_(torch.tensor([1.5, 0.7]))
-    tasks = torch.tensor([1, 0, 1])
-    prefixes = taught._prefixes(taught.prompts()[tasks].transpose(0, 1))
-    for place, index in enumerate(FIELDS["blocks"]):
-        block = subject.vit.blocks[index]
-        q = queries(block, 3)
-        plain, values = HidePrompt.task_prefix(taught, prefixes).prefix(block, None, q)
-        gated, same = taught.found(tasks).prefix(block, None, q)
-        sigma = math.tanh if activation == "tanh" else lambda x: 1 / (1 + math.exp(-x))
-        alpha, tau = taught.alpha_L[place].item(), taught.tau_L[place].item()
-        longhand = [s + alpha * sigma(tau * s) for s in plain.flatten().tolist()]
-        assert gated.flatten().tolist() == pytest.approx(longhand, abs=1e-12) and torch.equal(values, same)
-
-
-def test_without_the_gate_it_is_hide_prompt(subjects):
-    subject = subjects[Norga]
-    norga, hide = subject.after(2), Subject(HidePrompt, FIELDS).fresh()
-    state = norga.state_dict()
-    hide.load_state_dict({name: tensor for name, tensor in state.items() if name not in ("alpha_L", "tau_L")})
-    images, _ = subject.images(range(5))
-    assert not torch.equal(subject.logits(norga, images), subject.logits(hide, images))
-    with torch.no_grad():
-        norga.alpha_L.zero_()
-    assert torch.equal(subject.logits(norga, images), subject.logits(hide, images))
-
-
-def test_the_gate_learns_in_the_first_task_and_never_again(subjects):
-    fresh, one, two = (subjects[Norga].after(tasks) for tasks in range(3))
-    assert (fresh.alpha_L == 1).all() and (fresh.tau_L == 1).all()
-    assert (one.alpha_L != 1).all() and (one.tau_L != 1).all()
-    assert torch.equal(one.alpha_L, two.alpha_L) and torch.equal(one.tau_L, two.tau_L)
-    subject, lesson = subjects[Norga], subjects[Norga].stream()[2]
-    two.begin(lesson.update)
-    sum(two.loss(lesson.update)(batch_of(subject, two, lesson.images_N3HW, lesson.rows_N), subject.vit).values()).backward()
-    assert two.alpha_L.grad is None and two.tau_L.grad is None and two.prompts_TLPC.grad[2].any()
 
 
 def test_both_are_found_by_name():

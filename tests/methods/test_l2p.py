@@ -1,25 +1,18 @@
-"""L2P++ and Deep L2P++: the released program's own figures, the selection and the key loss longhand, costs, recipes, the contract."""
-
-import json
-import math
-import re
+"""L2P++ and Deep L2P++: the released program's own figures, the selection and the key loss longhand, and costs."""
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from smope.backbones import VitShape
 from smope.backbones.registry import load_backbone
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
-from smope.engine.schedule import learning_rate
 from smope.errors import ConfigError
-from smope.methods import Batch, Chance, Update, find, resolve
-from smope.methods.contract import run_all
+from smope.methods import Batch, Chance, Update, resolve
 from smope.methods.l2p import L2P, DeepL2P
 from smope.prompts import GivenPrefix, PrefixPrompter
-from smope.recipes import list_recipes, load_recipe
-from smope.reproduce.studies import paper_tables
+
+from .longhand import best, cosine
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 TINY = VitShape(dim=8, depth=3, heads=2, patch=4, grid=2, mlp_hidden=16)
@@ -43,16 +36,9 @@ def batch_of(query_BC, rows=None, images=None):
 # -- the released program ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def golden(golden_dir):
-    return load_file(golden_dir / "prefix_methods_released.safetensors"), json.loads(
-        (golden_dir / "prefix_methods_released.json").read_text()
-    )
-
-
 @pytest.mark.parametrize("when", ["train", "test"])
-def test_released_keys_values_loss_and_gradients(golden, when):
-    t, facts = golden
+def test_released_keys_values_loss_and_gradients(prefix_methods_released, when):
+    t, facts = prefix_methods_released
     sizes = facts["l2p"]
     method = make(**RELEASED, pool=sizes["pool"], length=sizes["length_K_plus_V"], top_k=sizes["top_k"])
     with torch.no_grad():
@@ -82,13 +68,8 @@ def test_released_preset_differs_from_the_defaults_in_the_key_loss_alone():
 # -- longhand ------------------------------------------------------------------------------------------------------------
 
 
-def cosine(a, b):
-    return sum(x * y for x, y in zip(a, b, strict=True)) / math.sqrt(sum(x * x for x in a)) / math.sqrt(sum(y * y for y in b))
-
-
 def chosen_longhand(query, keys, k):
-    scores = [cosine(query, key) for key in keys]
-    return sorted(range(len(keys)), key=lambda n: (-scores[n], n))[:k]
+    return best([cosine(query, key) for key in keys], k)
 
 
 @pytest.mark.parametrize("scope", ["per-block", "shared"])
@@ -241,101 +222,3 @@ def test_what_cannot_be_is_refused_by_name(fields, message):
         size("l2p", **fields)
     if "length" in fields:
         assert size("l2p", length_counts="each", **fields)["trainable_parameters"] > 0
-
-
-# -- recipes -------------------------------------------------------------------------------------------------------------
-
-NAMES = [recipe.name for recipe in list_recipes() if re.search(r"/(deep-)?l2p(-|$)", recipe.name)]
-
-
-def test_every_promised_recipe_is_there():
-    streams = [f"imagenet-r/{m}{p}-{n}" for m in ("l2p", "deep-l2p") for p in ("", "-vq") for n in (5, 10, 20, 50)]
-    others = [f"{d}/{m}{p}" for d in ("cifar-100", "cub-200") for m in ("l2p", "deep-l2p") for p in ("", "-vq")]
-    emoji = [f"emoji-r/{m}{p}" for m in ("l2p", "deep-l2p") for p in ("", "-no-tap")]
-    assert sorted(NAMES) == sorted(streams + others + emoji)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_recipe_keeps_its_protocol(name):
-    config = resolve(load_recipe(name))
-    dataset, rest = name.split("/")
-    assert config.data.name == dataset and config.method["name"] == re.match(r"(deep-)?l2p", rest).group()
-    if dataset == "emoji-r":
-        assert config.train == resolve(load_recipe("emoji-r/smope")).train and (config.tap.kind == "off") == rest.endswith("-no-tap")
-        return
-    assert config.protocol == ("vq" if "-vq" in rest else "coda") and config.method["preset"] == "released" and config.train.drop_last
-    assert config.data.tasks == int(rest.rpartition("-")[2] if dataset == "imagenet-r" else 10)
-    train, tap = config.train, config.tap
-    if config.protocol == "coda":
-        assert (train.optimizer.kind, train.lr, train.prompt_lr_multiplier, train.batch_size) == ("adam", 1e-3, 1, 128)
-        assert train.epochs == (50 if dataset == "imagenet-r" else 20) and tap.kind == "off"
-    else:
-        assert (train.optimizer.kind, train.lr, train.prompt_lr_multiplier, train.epochs) == ("adamw", 2.5e-3, 5, 20)
-        assert train.batch_size == (64 if dataset == "imagenet-r" else 128)
-        assert (tap.kind, tap.epochs, tap.ratio) == ("diagonal", 10, 2 if dataset == "cub-200" else 4)
-
-
-@pytest.mark.parametrize(
-    ("recipe", "epoch", "step", "base", "expected"),
-    [
-        ("imagenet-r/l2p-10", 0, 0, 1e-3, 1e-3),
-        ("imagenet-r/l2p-10", 1, 40, 1e-3, 1e-3),
-        ("imagenet-r/l2p-10", 25, 1000, 1e-3, 7.24e-4),
-        ("imagenet-r/l2p-10", 49, 1960, 1e-3, 4.74e-5),
-        ("imagenet-r/l2p-vq-10", 0, 0, 1.25e-2, 1.25e-2),
-        ("imagenet-r/l2p-vq-10", 0, 1, 1.25e-2, 1e-6),
-        ("imagenet-r/l2p-vq-10", 1, 40, 1.25e-2, 1e-6),
-        ("imagenet-r/l2p-vq-10", 1, 41, 1.25e-2, 1.25e-2),
-        ("imagenet-r/l2p-vq-10", 18, 739, 1.25e-2, 2.05e-4),
-        ("imagenet-r/l2p-vq-10", 18, 739, 2.5e-3, 4.2e-5),
-        ("imagenet-r/l2p-vq-10", 20, 820, 2.5e-3, 1e-6),
-        ("cifar-100/l2p-vq", 2, 80, 2.5e-3, 1e-6),
-        ("cifar-100/l2p-vq", 2, 81, 2.5e-3, 2.5e-3),
-        ("cub-200/l2p-vq", 1, 4, 2.5e-3, 2.5e-3),
-    ],
-)
-def test_learning_rates_of_the_protocols(recipe, epoch, step, base, expected):
-    train = resolve(load_recipe(recipe)).train
-    rate = learning_rate(train.schedule, base, step=step, epoch=epoch, steps_per_epoch=40, epochs=train.epochs)
-    assert rate == pytest.approx(expected, rel=5e-3)
-
-
-def test_recipes_quote_the_papers_scores(golden_dir):
-    tables = paper_tables()
-    summaries = {name: _header(name) for name in NAMES}
-    for method in ("l2p", "deep-l2p"):
-        for first, tasks in enumerate((5, 10, 20, 50)):
-            assert _quoted(summaries[f"imagenet-r/{method}-{tasks}"]) == _score(tables["task-lengths"]["rows"][method][2 * first :])
-        for first, dataset in ((2, "cifar-100"), (4, "cub-200")):
-            assert _quoted(summaries[f"{dataset}/{method}"]) == _score(tables["main"]["rows"][method][first:])
-    assert all("Ours: " in header for header in summaries.values())
-
-
-def _header(name):
-    from smope.recipes import loader
-
-    return "\n".join(line for line in loader._packaged()[name].read_text().splitlines() if line.startswith("#"))
-
-
-def _quoted(header):
-    return [float(number) for number in re.search(r"FAA (\S+) \+- (\S+), CAA (\S+) \+- ([\d.]*\d)", header).groups()]
-
-
-def _score(cells):
-    return [*cells[0], *cells[1]]
-
-
-# -- the contract --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("l2p", {}),
-        ("l2p", {**RELEASED, "pool": 6, "top_k": 2}),
-        ("deep-l2p", {"blocks": [0, 1, 3], "pool": 6, "top_k": 2, "key_scope": "shared"}),
-        ("deep-l2p", {"blocks": [0, 2], "pool": 6, "length": 3, "top_k": 2, "length_counts": "each", "prefix_site": "pre"}),
-    ],
-)
-def test_contract(name, fields):
-    assert set(run_all(find(name), fields).values()) == {"kept"}

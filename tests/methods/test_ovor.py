@@ -6,7 +6,6 @@ import os
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 from smope.backbones import VitShape
@@ -16,10 +15,10 @@ from smope.engine.loop import Interrupted
 from smope.engine.run import run
 from smope.errors import ConfigError
 from smope.methods import Batch, Chance, Observe, Train, Update, resolve
-from smope.methods.contract import Subject, checks
+from smope.methods.contract import Subject
 from smope.methods.ovor import OUTLIER, Ovor, OvorConfig, neighbour_distance
-from smope.recipes import load_recipe
 from smope.reproduce.studies import paper_tables
+from soak import scene
 
 SMALL = {"g_blocks": [0], "e_blocks": [1, 2], "g_length": 2, "e_length": 4}
 FEW = {"boundary": 3, "draws": 5, "neighbour": 2, "outliers_per_class": 2}
@@ -61,21 +60,10 @@ def longhand_outliers(features, noise, config, classes):
 def asked(folder, *, tasks=2, share=0.5, **train):
     """A run of the engine on pictures drawn in `folder`: four classes of three."""
     for part in ("train", "test"):
-        for number, label in enumerate("abcd"):
-            (folder / "pictures" / part / label).mkdir(parents=True)
-            for which in range(3):
-                Image.new("RGB", (16, 16), (60 * number, 80 * which, 99)).save(folder / "pictures" / part / label / f"{which}.png")
-    return resolve(
-        {
-            "method": {"name": "ovor", **SMALL, **FEW, "regularised_share": share},
-            "backbone": {"name": "vit-tiny-test", "image_size": 16},
-            "data": {"name": "folder", "root": str(folder / "pictures"), "tasks": tasks, "augmentation": "flip", "evaluation": "squash"},
-            "train": {"epochs": 4, "batch_size": 4, "lr": 0.01, **train},
-            "threads": 1,
-            "device": "cpu",
-            "eval_batch_size": 4,
-        }
-    )
+        scene.draw_classes(folder / "pictures" / part, scene.COLOURS, 3)
+    method = {"name": "ovor", **SMALL, **FEW, "regularised_share": share}
+    changes = {"method": method, "data": {"tasks": tasks}, "train": {"epochs": 4, **train}, "tap": {"kind": "off"}}
+    return resolve(scene.settings(folder / "pictures", **changes, eval_batch_size=4, checkpoint_minutes=5.0))
 
 
 # -- the prompt ------------------------------------------------------------------------------------------------------------
@@ -297,10 +285,10 @@ def test_stopped_between_taking_features_and_using_them_the_engine_goes_on_to_th
     assert parts["digest"] == whole["digest"]
 
 
-# -- cost, recipes, contract -------------------------------------------------------------------------------------------------
+# -- cost -------------------------------------------------------------------------------------------------------------------
 
 
-def test_parameters_on_imagenet_r(golden_dir):
+def test_parameters_on_imagenet_r():
     result = cost("ovor", classes=200, tasks=10, backbone="vit_base_patch16_224")
     assert result["trainable_parameters"] == (2 * 10 + 3 * 40) * 768 + 153_800 == 261_320
     assert result["parameters_by_paper"] is None  # the table counts as the code does
@@ -310,34 +298,3 @@ def test_parameters_on_imagenet_r(golden_dir):
     printed = {"g_blocks": [0, 1, 2], "e_blocks": [3, 4]}  # the layout the table prints is not the one it counts
     other = cost("ovor", classes=200, tasks=10, backbone="vit_base_patch16_224", fields=printed)
     assert other["trainable_parameters"] == 238_280
-
-
-@pytest.mark.parametrize("protocol", ["coda", "vq"])
-@pytest.mark.parametrize(
-    "stem", ["imagenet-r/ovor*-5", "imagenet-r/ovor*-10", "imagenet-r/ovor*-20", "imagenet-r/ovor*-50", "cifar-100/ovor*", "cub-200/ovor*"]
-)
-def test_recipes(stem, protocol):
-    config = resolve(load_recipe(stem.replace("*", "-vq" if protocol == "vq" else "")))
-    assert config.protocol == protocol and (config.tap.kind == "off") == (protocol == "coda") and config.method["anchor"] == "origin"
-    assert config.train.drop_last == (protocol == "vq")
-    regularised = OvorConfig.model_validate({k: v for k, v in config.method.items() if k not in ("name", "preset")}).regularised_epochs(
-        config.train.epochs
-    )
-    assert (config.train.epochs - regularised, regularised) == (
-        (40, 10) if stem.startswith("imagenet-r") and protocol == "coda" else (16, 4)
-    )
-
-
-def test_emoji_r_recipes_differ_in_tap_alone():
-    one, two = (resolve(load_recipe(f"emoji-r/ovor{end}")) for end in ("", "-no-tap"))
-    assert one.model_copy(update={"tap": two.tap, "recipe": two.recipe}) == two and one.tap.kind != two.tap.kind == "off"
-    assert one.method["anchor"] == "boundary"
-
-
-@pytest.mark.parametrize(
-    "fields", [{}, {**Ovor.presets["released"]["method"], "prefix_site": "pre"}, {"augmented": False}, {"regularised_share": 0.0}], ids=str
-)
-def test_contract(fields):
-    subject = Subject(Ovor, {**SMALL, **FEW, **fields})
-    for check in checks():
-        check(subject)

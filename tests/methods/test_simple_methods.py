@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from smope.backbones import FrozenViT, VitShape
+from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.methods import Batch, Chance, Update
 from smope.methods.linear import Linear
 from smope.methods.ncm import NcmConfig, NearestClassMean
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
+
+from ..shared import random_vit
 
 SHAPE = VitShape(dim=8, depth=2, heads=2, patch=4, grid=2, mlp_hidden=6)
 OFF = TapConfig(kind="off")
@@ -20,11 +22,7 @@ ON = TapConfig(kind="diagonal", per_class=4, epochs=1)
 
 @pytest.fixture(scope="module")
 def vit():
-    vit = FrozenViT(SHAPE, 8)
-    generator = torch.Generator().manual_seed(0)
-    for parameter in vit.parameters():
-        parameter.data.normal_(0, 0.5, generator=generator)
-    return vit
+    return random_vit(SHAPE, 8, spread=0.5, dtype=torch.float32)
 
 
 def update(index, rows, known):

@@ -1,55 +1,25 @@
 """The `released` preset against the authors' own program (float64): every published behaviour to 1e-9."""
 
-import json
-
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from smope.backbones import FrozenViT, VitShape
-from smope.config import TapConfig, TrainConfig
 from smope.methods import Batch, Chance, Update
-from smope.methods.smope import ExpertPrompter, Smope, SmopeConfig
+from smope.methods.smope import ExpertPrompter
+
+from ..shared import released_smope
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 
 
-@pytest.fixture(scope="module")
-def golden(golden_dir):
-    return load_file(golden_dir / "smope_released.safetensors"), json.loads((golden_dir / "smope_released.json").read_text())
-
-
-def build(golden, task):
-    tensors, facts = golden
-    v = facts["vit"]
-    shape = VitShape(v["dim"], v["depth"], v["heads"], v["patch"], v["image"] // v["patch"], v["dim"] * v["mlp_ratio"])
-    vit = FrozenViT(shape, v["image"]).double()
-    vit.load_state({k[4:]: t for k, t in tensors.items() if k.startswith("vit.")})
-    config = SmopeConfig.model_validate(
-        {
-            **Smope.presets["released"]["method"],
-            "experts": facts["experts"],
-            "top_k": facts["top_k"],
-            "blocks": v["prompted_blocks"],
-            "eps": facts["eps"],
-            "router_weight": facts["alpha_router"],
-            "prototype_weight": facts["alpha_proto"],
-        }
-    )
-    method = Smope(config, TrainConfig(), TapConfig(kind="off"), shape, Chance(0)).double()
+def build(folder, task):
+    """The released program at the start of a task: tensors, facts, ViT, method, update and batch."""
+    tensors, facts, vit, method = released_smope(folder, task)
     known = 0 if task == "task1_fresh" else 3
     update = Update(0 if known == 0 else 1, tuple(range(known, 7)), known, Chance(0))
-    with torch.no_grad():
-        method.keys_LHPD.copy_(tensors[f"{task}.keys"])
-        method.values_LHPD.copy_(tensors[f"{task}.values"])
-        method.head.grow(7, torch.Generator())
-        method.head.weight.copy_(tensors["head.weight"])
-        method.head.bias.copy_(tensors["head.bias"])
-        if task == "task2":
-            method.usage_LHP.copy_(tensors["task2.usage_before"])
-            method.images_seen.fill_(int(tensors["task2.usage_before"].sum() // (6 * 2 * facts["top_k"])))
-            method.old_keys_LHPD.copy_(tensors["task2.old_keys"])
-            method.important_LHP.copy_(method.importance())
+    if task == "task2":
+        method.usage_LHP.copy_(tensors["task2.usage_before"])
+        method.images_seen.fill_(int(tensors["task2.usage_before"].sum() // (6 * 2 * facts["top_k"])))
+        method.important_LHP.copy_(method.importance())
     batch = Batch(torch.zeros(5, dtype=torch.long), Chance(0), images_B3HW=tensors["images"])
     return tensors, facts, vit, method, update, batch
 
@@ -63,8 +33,8 @@ def run(method, vit, batch, update, pick, prompter, losses):
     return logits, prompt_loss
 
 
-def test_dense_mode_of_a_fresh_first_task(golden):
-    t, facts, vit, method, update, batch = build(golden, "task1_fresh")
+def test_dense_mode_of_a_fresh_first_task(golden_dir):
+    t, facts, vit, method, update, batch = build(golden_dir, "task1_fresh")
     prompter = method.prompter(batch, training=True)
     logits, loss = run(method, vit, batch, update, t["pick"], prompter, losses=False)
     assert torch.allclose(logits, t["task1_fresh.dense.logits"], **TOLERANCE)
@@ -74,8 +44,8 @@ def test_dense_mode_of_a_fresh_first_task(golden):
 
 
 @pytest.mark.parametrize("task", ["task1_fresh", "task2"])
-def test_sparse_training_logits_losses_and_gradients(golden, task):
-    t, facts, vit, method, update, batch = build(golden, task)
+def test_sparse_training_logits_losses_and_gradients(golden_dir, task):
+    t, facts, vit, method, update, batch = build(golden_dir, task)
     prompter = ExpertPrompter(method, method._in_training(update, batch))
     logits, loss = run(method, vit, batch, update, t["pick"], prompter, losses=True)
     assert torch.allclose(logits, t[f"{task}.sparse.logits"], **TOLERANCE)
@@ -85,24 +55,24 @@ def test_sparse_training_logits_losses_and_gradients(golden, task):
 
 
 @pytest.mark.parametrize("task", ["task1_fresh", "task2"])
-def test_logits_and_scores_at_test(golden, task):
-    t, _, vit, method, _, batch = build(golden, task)
+def test_logits_and_scores_at_test(golden_dir, task):
+    t, _, vit, method, _, batch = build(golden_dir, task)
     assert torch.allclose(method.logits(batch, vit), t[f"{task}.test.logits"], **TOLERANCE)
     prompter = method.prompter(batch, training=False)
     vit(batch.images, prompter)
     assert torch.allclose(prompter.raw_LBHP.transpose(0, 1), t[f"{task}.test.scores_before_scaling"], **TOLERANCE)
 
 
-def test_usage_counts_after_the_second_task(golden):
-    t, _, vit, method, update, batch = build(golden, "task2")
+def test_usage_counts_after_the_second_task(golden_dir):
+    t, _, vit, method, update, batch = build(golden_dir, "task2")
     usage = method.observations(update, alone=False)[-1]
     assert usage.name == "usage"
     usage.absorb(usage.look(batch, vit), batch.rows_B)
     assert torch.equal(method.usage_LHP, t["task2.usage_after"])
 
 
-def test_who_is_important_in_tasks_two_and_three(golden):
-    t, _, _, method, _, _ = build(golden, "task2")
+def test_who_is_important_in_tasks_two_and_three(golden_dir):
+    t, _, _, method, _, _ = build(golden_dir, "task2")
     assert torch.equal(method.important_LHP, t["task2.important"])
     method.usage_LHP.copy_(t["task2.usage_after"])
     assert torch.equal(method.importance(), t["task3.important"])

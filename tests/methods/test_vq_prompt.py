@@ -1,21 +1,20 @@
 """VQ-Prompt: the released module's figures, the quantisation longhand, what its two terms pull, and where gradients go."""
 
-import json
 import math
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import Batch, Chance, resolve
-from smope.methods.contract import Subject, checks
+from smope.methods.contract import Subject
 from smope.methods.vq_prompt import Quantised, VQPrompt, VQPromptConfig
-from smope.recipes import load_recipe
 from smope.reproduce.studies import paper_tables
+
+from .longhand import dot, softmax
 
 SMALL = {"blocks": [0, 1, 2], "pool": 4, "length": 4}
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
@@ -34,9 +33,8 @@ def queries(count=6, dim=8, seed=1):
 # -- the released module ---------------------------------------------------------------------------------------------------
 
 
-def test_released_keys_values_loss_and_gradients(golden_dir):
-    tensors = load_file(golden_dir / "prefix_methods_released.safetensors")
-    facts = json.loads((golden_dir / "prefix_methods_released.json").read_text())
+def test_released_keys_values_loss_and_gradients(prefix_methods_released):
+    tensors, facts = prefix_methods_released
     setting = facts["vq"]
     method = make(blocks=[0], pool=setting["pool"], length=setting["length_K_plus_V"], tau=setting["tau"])
     with torch.no_grad():
@@ -72,10 +70,9 @@ def test_weights_mixture_and_nearest_entry_longhand(similarity):
         keys, prompts = method.keys_LNC[block].tolist(), method.prompts_LNPC[block].detach()
         for b, q in enumerate(query.tolist()):
             length = math.hypot(*q) if similarity == "cosine" else 1.0
-            scores = [sum(x * k for x, k in zip(q, key, strict=True)) / (length * math.hypot(*key) * 2.0) for key in keys]
-            shares = [math.exp(score) / sum(math.exp(other) for other in scores) for score in scores]
+            shares = softmax([dot(q, key) / (length * math.hypot(*key) * 2.0) for key in keys])
             mixed = sum(share * prompt for share, prompt in zip(shares, prompts, strict=True))
-            distances = [sum((x - y) ** 2 for x, y in zip(mixed.flatten().tolist(), p.flatten().tolist(), strict=True)) for p in prompts]
+            distances = [math.dist(mixed.flatten().tolist(), prompt.flatten().tolist()) for prompt in prompts]
             nearest = min(range(4), key=distances.__getitem__)
             picked.add(nearest)
             assert torch.allclose(quantised.mixed_LBPC[block, b], mixed, **TOLERANCE)
@@ -172,44 +169,14 @@ def test_a_length_that_gives_unequal_keys_and_values_is_refused(length):
         resolve({"method": {"name": "vq-prompt", "length": length}})
 
 
-# -- cost, recipes, contract -------------------------------------------------------------------------------------------------
+# -- cost -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tasks", [5, 10, 50])
-def test_parameters_on_imagenet_r(golden_dir, tasks):
+def test_parameters_on_imagenet_r(tasks):
     result = cost("vq-prompt", classes=200, tasks=tasks, backbone="vit_base_patch16_224")
     assert result["trainable_parameters"] == 5 * (10 * 8 + 10) * 768 + 153_800 == 499_400
     assert result["parameters_by_paper"] is None  # the table counts as the code does
     params, train, test = paper_tables()["cost"]["rows"]["vq-prompt"]
     assert round(result["trainable_parameters"] / 1e6, 2) == params
     assert (round(result["gflops"]["train"], 2), round(result["gflops"]["test"], 2)) == (train, test)
-
-
-@pytest.mark.parametrize("protocol", ["coda", "vq"])
-@pytest.mark.parametrize(
-    "stem", ["imagenet-r/vq-prompt*-5", "imagenet-r/vq-prompt*-10", "imagenet-r/vq-prompt*-20", "imagenet-r/vq-prompt*-50"]
-)
-def test_imagenet_r_recipes(stem, protocol):
-    config = resolve(load_recipe(stem.replace("*", "-coda" if protocol == "coda" else "")))
-    assert config.data.tasks == int(stem.rpartition("-")[2]) and config.protocol == protocol
-    assert config.train.prompt_lr_multiplier == (1 if protocol == "coda" else 5) and (config.tap.kind == "off") == (protocol == "coda")
-    assert config.method["tau"] == 1
-
-
-@pytest.mark.parametrize(("dataset", "tau", "ratio"), [("cifar-100", 1, 4), ("cub-200", 5, 2)])
-def test_cifar_and_cub_recipes(dataset, tau, ratio):
-    own, other = resolve(load_recipe(f"{dataset}/vq-prompt")), resolve(load_recipe(f"{dataset}/vq-prompt-coda"))
-    assert own.method["tau"] == other.method["tau"] == tau
-    assert (own.protocol, own.tap.kind, own.tap.ratio) == ("vq", "diagonal", ratio) and (other.protocol, other.tap.kind) == ("coda", "off")
-
-
-def test_emoji_r_recipes_differ_in_tap_alone():
-    one, two = (resolve(load_recipe(f"emoji-r/vq-prompt{end}")) for end in ("", "-no-tap"))
-    assert one.model_copy(update={"tap": two.tap, "recipe": two.recipe}) == two and one.tap.kind != two.tap.kind == "off"
-
-
-@pytest.mark.parametrize("fields", [{}, {**VQPrompt.presets["paper"]["method"], "prefix_site": "pre"}], ids=["released", "paper-pre"])
-def test_contract(fields):
-    subject = Subject(VQPrompt, {**SMALL, **fields})
-    for check in checks():
-        check(subject)

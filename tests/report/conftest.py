@@ -1,4 +1,4 @@
-"""A small record, written out by hand, and records made from it."""
+"""A small record, and records made from it."""
 
 from __future__ import annotations
 
@@ -8,33 +8,15 @@ from typing import Any
 
 import pytest
 
+from ..shared import RECORD
+
 Record = dict[str, Any]
 
 
 @pytest.fixture
 def record() -> Record:
     """Two tasks of two classes: 80 on the first, then 60 and 90."""
-    return {
-        "schema": 1,
-        "numerics": 1,
-        "method": "smope",
-        "preset": "paper",
-        "protocol": "6 epochs, no TAP",
-        "dataset": {"name": "emoji-r"},
-        "backbone": {"name": "vit-tiny-test"},
-        "seed": 0,
-        "class_order": ["cup", "kettle", "moon", "fox"],
-        "task_sizes": [2, 2],
-        "accuracy": [[80.0], [60.0, 90.0]],
-        "faa": 75.0,
-        "caa": 77.5,
-        "forgetting": 20.0,
-        "sample_accuracy": 74.0,
-        "trainable_parameters": 384200,
-        "digest": "d1a425e39e91",
-        "seconds": 61.0,
-        "config": {},
-    }
+    return copy.deepcopy(RECORD)
 
 
 @pytest.fixture

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from smope.engine.checkpoint import Position, Progressed, save
+from smope.errors import CheckpointError
 from soak import scene
 from soak.disk import Disk
 from soak.kill import Damaged, _check_run, _Reached, kill_runs, kill_updates
 from soak.starter import Starter
+
+from ..shared import until
 
 pytestmark = pytest.mark.xdist_group("soak")
 
@@ -39,10 +43,7 @@ def test_a_second_process_is_refused_while_the_first_lives_and_not_a_moment_long
     folder, log = tmp_path / "run", tmp_path / "log"
     words = ["run", asked, "--out", folder, "--resume", "-q"]
     first = starter.start(words, tmp_path, tmp_path / "first.log", {"pause": 0.5})
-    end = time.monotonic() + 120
-    while not (folder / "config.json").exists():
-        assert time.monotonic() < end, (tmp_path / "first.log").read_text()
-        time.sleep(0.02)
+    until((folder / "config.json").exists, "the first process never began")
     before = (folder / "config.json").read_bytes()
     assert starter.run(words, tmp_path, log) == 2
     assert "Another process is at work" in log.read_text() and "Traceback" not in log.read_text()
@@ -55,11 +56,6 @@ def test_a_second_process_is_refused_while_the_first_lives_and_not_a_moment_long
 
 def test_the_check_sees_half_a_checkpoint_and_one_that_went_back(tmp_path: Path) -> None:
     """The soak's own eyes: what they could not see would pass for safe."""
-    import torch
-
-    from smope.engine.checkpoint import Position, Progressed, save
-    from smope.errors import CheckpointError
-
     path, reached, module = tmp_path / "checkpoint.safetensors", _Reached(), torch.nn.Linear(2, 2)
     save(path, Progressed(position=Position(1, 2, 1, 0, 3)), {}, module, None)
     _check_run(tmp_path, reached)

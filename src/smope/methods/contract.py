@@ -130,7 +130,7 @@ def check_activation_checkpointing_changes_nothing(subject: Subject) -> None:
     """Where the ViT computes its activations again in the backward pass, the same is learned."""
     own = dataclasses.replace(subject)
     own.vit.checkpointing = True
-    learned, again = (taught.learn(taught.fresh(), *taught.stream()[:2]) for taught in (subject, own))
+    learned, again = subject.after(2), own.learn(own.fresh(), *own.stream()[:2])
     for name, tensor in learned.state_dict().items():
         apart = gap(tensor.double(), again.state_dict()[name].double()) if tensor.numel() else 0.0
         subject.require(

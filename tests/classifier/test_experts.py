@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from smope.classifier import ContinualClassifier
-from smope.classifier.adapter import Entry, accuracies, alone, read
-from smope.errors import CheckpointError
+from smope.classifier.adapter import Entry, accuracies, read
 from smope.methods import Batch, Chance
 
-from .conftest import draw, pairs
-
-Make = Callable[..., ContinualClassifier]
+from .conftest import Make, draw, pairs
 
 
 def chosen_shares(classifier: ContinualClassifier, colour: str, count: int) -> torch.Tensor:
     """Longhand: the share of these pictures whose prompter chose each expert, L,H,P."""
     body, method = classifier._ready(), classifier._known().method
-    views = torch.stack([torch.from_numpy(body.transform.evaluate(_pixels(colour, seed))) for seed in range(count)])
+    views = torch.stack([torch.from_numpy(body.transform.evaluate(np.asarray(draw(colour, seed)))) for seed in range(count)])
     batch = Batch(torch.zeros(count, dtype=torch.long), Chance(0), images_B3HW=body.transform.normalise(views))
     prompter = method.prompter(batch, training=False)
     with torch.inference_mode():
         body.vit(batch.images, prompter)
     return prompter.chosen_LBHP.double().mean(1)  # type: ignore[attr-defined,no-any-return]
-
-
-def _pixels(colour: str, seed: int):  # type: ignore[no-untyped-def]
-    import numpy as np
-
-    return np.asarray(draw(colour, seed))
 
 
 def test_the_experts_of_a_class_are_those_its_pictures_choose(make: Make) -> None:
@@ -85,27 +76,3 @@ def test_accuracies_are_kept_per_update_under_today_s_names(make: Make, tmp_path
     assert accuracies(story) == {"x": 100.0, "b": 75.0, "c": 25.0}
     assert accuracies([*story, entry("merge", "c", "b")]) == {"x": 100.0}
     assert accuracies([*story, entry("remove", "x")]) == {"b": 75.0, "c": 25.0}
-
-
-def test_weights_in_memory_are_shared_and_others_are_not(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = make()
-    first.learn(pairs("red", "blue", count=3))
-    first.save(tmp_path / "a.smope")
-    monkeypatch.setattr("smope.classifier.frozen._load", lambda *_: pytest.fail("the weights were loaded again"))
-    second = ContinualClassifier.load(tmp_path / "a.smope", sharing=first)
-    assert second._ready().vit is first._ready().vit
-    assert second.predict(draw("red", 3)) == first.predict(draw("red", 3))
-    monkeypatch.undo()
-    other = make(image_size=32)
-    other.learn(pairs("red", "blue", count=3))
-    assert ContinualClassifier.load(tmp_path / "a.smope", sharing=other)._ready().vit is not other._ready().vit
-
-
-def test_an_adapter_is_held_by_one_learner(tmp_path: Path) -> None:
-    file = tmp_path / "a.smope"
-    waited: list[str] = []
-    with alone(file), pytest.raises(CheckpointError, match="Another process is teaching"), alone(file):
-        pass
-    with alone(file, waiting=lambda: waited.append("waited")):
-        pass
-    assert waited == []

@@ -1,0 +1,195 @@
+"""SMoPE's `paper` preset: every loss term, its gradients, usage and importance, against the paper's equations longhand."""
+
+import numpy as np
+import pytest
+import torch
+
+from smope.methods import Chance, Observe, Update
+
+from ..shared import random_vit
+from .longhand import best
+from .smope_longhand import (
+    FIRST,
+    SECOND,
+    SHAPE,
+    TOLERANCE,
+    C,
+    H,
+    K,
+    L,
+    Longhand,
+    P,
+    adaptive,
+    batch,
+    clean,
+    cross_entropy,
+    everyone,
+    make,
+    prototype,
+    router,
+    some_choices,
+)
+
+
+@pytest.fixture(scope="module")
+def vit():
+    return random_vit(SHAPE, 8, spread=0.6)
+
+
+# -- losses --------------------------------------------------------------------------------------------------------------
+
+WEIGHTS = {"router_weight": 0.3, "prototype_weight": 0.2, "eps": 0.6}
+
+
+def longhand_terms(method, given, vit, update):
+    longhand = Longhand(vit, method, given.images, adaptive(method, 0.6) if update is SECOND else clean)
+    terms = {"ce": cross_entropy(longhand.logits(), given.rows_B, update.rows), "router": 0.3 * router(longhand)}
+    if update is SECOND:
+        mine = method.important_LHP.tolist()
+        if method.config.prototypes == "all":
+            mine = [[[True] * P] * H] * L
+        elif method.config.prefix_site == "pre":
+            mine = [[[any(mine[slot][h][p] for h in range(H)) for p in range(P)]] for slot in range(L)]
+        terms["prototype"] = 0.2 * prototype(method.keys_LHPD.detach().numpy(), method.old_keys_LHPD.numpy(), mine)
+    return terms
+
+
+@pytest.mark.parametrize("update", [FIRST, SECOND])
+@pytest.mark.parametrize("fields", [{}, {"prototypes": "all"}, {"prefix_site": "pre"}], ids=["important", "all", "pre"])
+def test_every_loss_term_of_the_sparse_phase(vit, update, fields):
+    method, given = make(update, **WEIGHTS, **fields), batch(update)
+    phase = next(phase for phase in method.phases(update) if phase.name == "train")
+    terms = {name: term.item() for name, term in phase.loss(given, vit).items()}
+    want = longhand_terms(method, given, vit, update)
+    assert list(terms) == list(want)  # the prototype term comes with the second task
+    assert terms == pytest.approx(want, abs=1e-11)
+
+
+def test_the_longhand_losses_tell_the_variants_apart(vit):
+    """Otherwise the test above could not see a mix-up of them."""
+    given = batch()
+    one, everything = (longhand_terms(make(**WEIGHTS, prototypes=which), given, vit, SECOND) for which in ("important", "all"))
+    assert one["prototype"] != pytest.approx(everything["prototype"], abs=1e-3)
+    method = make(**WEIGHTS)
+    keys, old, mine = method.keys_LHPD.detach().numpy(), method.old_keys_LHPD.numpy(), method.important_LHP.tolist()
+    under_old_keys = [best([float(old[s][h][p] @ old[s][h][j]) for j in range(P)], K) for s in range(L) for h in range(H) for p in range(P)]
+    under_current = [best([float(old[s][h][p] @ keys[s][h][j]) for j in range(P)], K) for s in range(L) for h in range(H) for p in range(P)]
+    assert under_old_keys != under_current
+    assert 0 < np.sum(mine) < L * H * P
+
+
+def test_gradients_of_the_sparse_phase_are_those_of_the_longhand_loss(vit):
+    """By central differences in single entries: prototypes and selection are constants, everything else is not."""
+    method, given = make(**WEIGHTS), batch()
+    sum(method.phases(SECOND)[0].loss(given, vit).values()).backward()
+    step = 1e-5
+    for parameter in (method.keys_LHPD, method.values_LHPD, method.head.weight):
+        largest = parameter.grad.abs().flatten().topk(4).indices.tolist()
+        for place in [*largest, 0]:
+            totals = []
+            for sign in (1, -1):
+                with torch.no_grad():
+                    parameter.flatten()[place] += sign * step
+                totals.append(sum(longhand_terms(method, given, vit, SECOND).values()))
+                with torch.no_grad():
+                    parameter.flatten()[place] -= sign * step
+            assert parameter.grad.flatten()[place].item() == pytest.approx((totals[0] - totals[1]) / (2 * step), abs=1e-8)
+
+
+def test_the_dense_phase_has_cross_entropy_alone_over_all_experts(vit):
+    method, given = make(FIRST, **WEIGHTS), batch(FIRST)
+    dense = method.phases(FIRST)[0]
+    assert dense.name == "dense"
+    terms = dense.loss(given, vit)
+    assert list(terms) == ["ce"]
+    longhand = Longhand(vit, method, given.images, everyone)
+    assert terms["ce"].item() == pytest.approx(cross_entropy(longhand.logits(), given.rows_B, FIRST.rows), abs=1e-11)
+
+
+def test_old_head_rows_get_no_gradient_from_a_new_task(vit):
+    method, given = make(**WEIGHTS), batch()
+    sum(method.phases(SECOND)[0].loss(given, vit).values()).backward()
+    assert torch.equal(method.head.weight.grad[:2], torch.zeros(2, C, dtype=torch.float64))
+    assert (method.head.weight.grad[2:].abs().sum(1) > 0).all()
+
+
+def test_a_weight_of_zero_leaves_its_term_out(vit):
+    method, given = make(router_weight=0, prototype_weight=0), batch()
+    assert list(method.phases(SECOND)[0].loss(given, vit)) == ["ce"]
+
+
+# -- usage and importance ------------------------------------------------------------------------------------------------
+
+
+def test_important_experts_are_those_at_or_above_the_mean_of_their_head():
+    method = make(FIRST)
+    usage = [[4, 0, 2, 2, 2], [0, 0, 0, 0, 10], [1, 1, 1, 1, 1], [3, 3, 3, 1, 0]]  # means 2, 2, 1, 2
+    method.usage_LHP.copy_(torch.tensor(usage).reshape(L, H, P))
+    method.images_seen.fill_(7)
+    assert method.importance().reshape(4, P).int().tolist() == [[1, 0, 1, 1, 1], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+
+
+def test_an_expert_can_lose_its_importance():
+    method = make(FIRST)
+    method.usage_LHP.copy_(torch.tensor([5, 0, 0, 0, 0]).expand(L, H, P))
+    method.begin(SECOND)
+    assert method.important_LHP[0, 0].tolist() == [True, False, False, False, False]
+    method.usage_LHP.copy_(torch.tensor([5, 90, 90, 0, 0]).expand(L, H, P))
+    method.begin(Update(2, (5, 6), 5, Chance(0)))
+    assert method.important_LHP[0, 0].tolist() == [False, True, True, False, False]
+
+
+def test_nobody_is_important_and_no_key_is_old_in_the_first_task():
+    method = make(FIRST)
+    assert not method.important_LHP.any() and not method.old_keys_LHPD.any()
+
+
+@pytest.mark.parametrize("site", ["post", "pre"])
+def test_usage_counts_the_clean_choices_of_every_image_of_every_task(vit, site):
+    method = make(FIRST, eps=5.0, prefix_site=site)
+    counts = np.zeros((L, H, P), dtype=int)
+    seen = 0
+    for update, size in ((FIRST, 4), (SECOND, 3)):
+        if update is SECOND:
+            method.begin(update)
+            method.double()
+            assert method.important_LHP.any() and not method.important_LHP.all()
+        given = batch(update, count=size, seed=20 + size)
+        longhand = Longhand(vit, method, given.images, clean)
+        (once,) = method.observations(update, alone=False)
+        assert isinstance(once, Observe) and not once.augmented and not once.drop_last
+        once.absorb(once.look(given, vit), given.rows_B)
+        for (slot, _, h), chosen in longhand.chosen.items():
+            for j in chosen:
+                counts[slot, h, j] += 1
+        seen += size
+        assert method.usage_LHP.tolist() == counts.tolist() and int(method.images_seen) == seen
+        assert np.allclose(method.frequency_LHP().numpy(), counts / seen)
+        for row in update.rows:
+            mine = [b for b in range(size) if given.rows_B[b] == row]
+            assert np.allclose(method.statistics.mean_CD[row].numpy(), longhand.feature[mine].mean(0), **TOLERANCE)
+    assert longhand.mask() != Longhand(vit, method, given.images, adaptive(method, 5.0)).mask()  # a penalty would have shown
+    assert method.facts() == {"usage": counts.tolist(), "images_seen": 7}
+
+
+def test_old_keys_are_the_keys_at_the_start_of_the_task():
+    method = make(FIRST)
+    start = method.keys_LHPD.detach().clone()
+    method.count(some_choices())
+    method.begin(SECOND)
+    with torch.no_grad():
+        method.keys_LHPD.add_(1)
+    assert torch.equal(method.old_keys_LHPD, start)
+    method.begin(Update(2, (5, 6), 5, Chance(0)))
+    assert torch.equal(method.old_keys_LHPD, start + 1)
+
+
+def test_all_that_must_survive_a_restart_is_in_the_state(vit):
+    method = make()
+    again = make(FIRST)
+    again.load_state_dict(method.state_dict())
+    given = batch()
+    for name in ("usage_LHP", "images_seen", "important_LHP", "old_keys_LHPD"):
+        assert torch.equal(getattr(again, name), getattr(method, name))
+    one, two = (m.phases(SECOND)[0].loss(given, vit) for m in (method, again))
+    assert {name: term.item() for name, term in one.items()} == {name: term.item() for name, term in two.items()}

@@ -1,0 +1,90 @@
+"""What the documentation computes while it is built: drawings, formulas and laws say what is."""
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save
+
+import docs_figures
+import docs_layers
+import docs_results
+import docs_scale
+import docs_speed
+from smope.engine.cost import cost
+from smope.methods.contract import Subject
+from smope.methods.contract_subject import SHORT_TAP
+from smope.methods.smope import Smope
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_a_formula_needs_no_script():
+    docs_hook = pytest.importorskip("docs_hook", reason="the extra 'docs' is not installed")
+    made = docs_hook.formula("w_i = 1 / (1 + exp(m − l_{i<t}))    a weight of token i\n")
+    assert "<i>w</i><sub><i>i</i></sub> = 1 / (1 + exp(<i>m</i> − <i>l</i><sub><i>i</i>&lt;<i>t</i></sub>))" in made
+    assert made.count('class="why"') == 1 and "a weight of token <i>i</i>" in made
+
+
+def test_examples_in_docstrings_become_code():
+    docs_griffe = pytest.importorskip("docs_griffe", reason="the extra 'docs' is not installed")
+    text = "It adds.\n\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n\nThat is all."
+    assert docs_griffe.fenced(text) == "It adds.\n\n```pycon\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n```\n\nThat is all."
+
+
+def test_the_drawing_of_the_layers_is_the_import_contract():
+    rows = docs_layers.layers(ROOT / "pyproject.toml")
+    assert rows[0] == ["cli"] and rows[-1] == ["errors"] and ["head", "prompts", "metrics", "data"] in rows
+    drawn = docs_layers.diagram(ROOT / "pyproject.toml")
+    assert all(f">{name}</text>" in drawn for row in rows for name in row)
+
+
+def test_the_drawings_are_of_the_records_that_are_there():
+    docs_figures.main(check=True)
+
+
+def test_a_drawing_of_other_records_is_noticed(monkeypatch):
+    monkeypatch.setattr(docs_figures, "sources", lambda: iter([("accuracy-curves", ["another digest"])]))
+    with pytest.raises(SystemExit, match="other records"):
+        docs_figures.main(check=True)
+
+
+def test_what_a_class_adds_is_what_the_law_says():
+    """The scale page's law against the state of a real method, byte by byte."""
+    fields = {"blocks": [0, 1], "experts": 4, "top_k": 2}
+    subject = Subject(Smope, fields, tap={**SHORT_TAP, "kind": "diagonal"})
+    few, many = subject.after(1).float(), subject.after(3).float()
+    few.statistics.double(), many.statistics.double()
+    payload = [sum(tensor.numel() * tensor.element_size() for tensor in method.state_dict().values()) for method in (few, many)]
+    assert payload[1] - payload[0] == docs_scale.state_bytes(4, few.shape.dim)
+    assert len(save({name: tensor.contiguous() for name, tensor in many.state_dict().items()})) > payload[1]
+    rest = payload[0] - docs_scale.state_bytes(3, few.shape.dim)
+    config = docs_scale.classifier_config().model_copy(update={"method": {"blocks": [0, 1], "experts": 4}})
+    factor = 8 * few.shape.dim * (few.shape.dim + 1)  # which this kind of TAP does not keep
+    counters = 16  # images seen, images in the factor
+    assert rest == docs_scale.fixed_bytes(config, few.shape.dim, few.shape.heads) - factor + counters
+
+
+def test_laws_that_can_be_counted_by_hand():
+    assert docs_scale.evaluations(3, 10) == 10 + 20 + 30
+    assert docs_scale.estimate_bytes(600, 384, 200) == 4 * 600 * (200 * 384 + 2 * 4096) + 16 * 600**2
+    assert docs_scale._first(lambda classes: classes > 1234) == 1200
+    rates = docs_scale.rates(ROOT / "results")
+    assert 0 < rates.look < rates.learn < 1 and 1e9 < rates.arithmetic < 1e13
+
+
+def test_the_speed_page_says_how_to_measure_and_shows_what_was(tmp_path):
+    assert "smope bench" in docs_speed.page(tmp_path / "none")
+    ratios = [{"what": "smope", "against": "plain", "value": value, "bar": 0.97} for value in (0.95, 0.99)]
+    section = {"section": "prediction", "unit": "seconds", "medians": {"smope": 0.5, "plain": 0.52}, "ratios": ratios}
+    machine = {"processor": "a processor", "cores": 2}
+    measured = {"backbone": "b", "image_size": 224, "batch_size": 8, "rounds": 5, "threads": 2, "machine": machine}
+    (tmp_path / "a.json").write_text(json.dumps({**measured, "versions": {"torch": "2"}, "sections": [section]}))
+    page = docs_speed.page(tmp_path)
+    assert "0.950 | 0.97 | kept" in page and "0.990 | 0.97 | **not kept**" in page
+
+
+def test_the_countings_are_those_of_the_cost_command():
+    text = docs_results.countings()
+    smope = cost("smope", classes=200, tasks=10, backbone="vit_base_patch16_224")
+    assert f"| smope | {smope['trainable_parameters'] / 1e6:.2f} |" in text
