@@ -54,9 +54,9 @@ def taught(path: Path) -> None:
 
 
 @contextmanager
-def server(path: Path) -> Iterator[tuple[str, int]]:
+def server(path: Path, *more: str) -> Iterator[tuple[str, int]]:
     """Address and process id."""
-    command = [sys.executable, "-m", "smope", "serve", str(path), "--port=0"]
+    command = [sys.executable, "-m", "smope", "serve", str(path), "--port=0", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found = re.search(r"http://[\w.:]+", process.stdout.readline())

@@ -25,7 +25,7 @@ import anyio.to_thread
 import smope
 from smope.errors import CheckpointError, SmopeError
 from smope.files import lock
-from smope.serve.limits import Limits, Refusal, busy
+from smope.serve.limits import Limits, Refusal, too_much
 from smope.serve.model import Model
 
 _LOG = logging.getLogger("smope.serve")
@@ -110,7 +110,7 @@ class Learner:
 
     def check_room(self) -> None:
         if self.waiting >= self._limits.waiting_jobs:
-            raise busy(f"{self.waiting} changes are waiting already.", "Wait for some of them to end.")
+            raise too_much(f"{self.waiting} changes are waiting already.", "Wait for some of them to end.")
 
     def submit(self, kind: str, words: dict[str, Any], folder: Path | None = None) -> Job:
         """Put a change at the end of the queue."""

@@ -36,7 +36,7 @@ export async function predict(file, tries = 30) {
     const told = await fetch("/predict", { method: "POST", body: form }).then(answer, () => { throw new Refused(0, away); });
     return told.predictions[0];
   } catch (error) {
-    if (error.status !== 503 || tries <= 0) throw error;
+    if (![429, 503].includes(error.status) || tries <= 0) throw error;
     await wait(2);
     return predict(file, tries - 1);
   }
