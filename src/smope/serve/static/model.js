@@ -86,7 +86,7 @@ async function showExperts() {
 export async function refresh(about) {
   const [classes, history] = await Promise.all([get("/classes"), get("/history")]);
   byId("known").replaceChildren(...classes.map(({ name }) => make("option", { value: name })));
-  byId("classes").replaceChildren(...(classes.length ? classes.map(row) : [make("tr", {}, make("td", { colspan: 4 }, "Nothing yet."))]));
+  byId("classes").replaceChildren(...(classes.length ? classes.map(row) : [make("tr", {}, make("td", { colspan: 4 }, about.model === "loading" ? "Loading…" : "Nothing yet."))]));
   byId("history").replaceChildren(...history.map(told).reverse());
   byId("history").reversed = true;
   byId("facts").textContent = about.method ? `${about.method} on ${about.backbone}, which sees ${about.image_size} × ${about.image_size} pixels` : "";
