@@ -136,7 +136,7 @@ def test_the_page_is_painted_and_says_so_while_the_model_is_loaded(visit: Open, 
             ask(page, *files("red"))
             expect(card(page, "red 0.png")).to_contain_text("Waiting: The model is being loaded.")
             page.get_by_role("link", name="Model").first.click()
-            expect(page.locator("#classes")).to_contain_text("Loading")
+            expect(page.locator("#model-empty")).to_have_text("The model is being loaded.")
             assert page.evaluate("fetch('/health').then((answer) => answer.json())")["status"] == "loading"
             go_on.set()
             expect(page.locator("#state")).to_have_text("3 classes")
