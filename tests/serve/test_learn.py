@@ -206,8 +206,9 @@ def test_a_file_that_is_gone_is_not_begun_anew(client: TestClient, shop: Path) -
     assert not shop.exists()
 
 
-def started(file: Path) -> tuple[subprocess.Popen[str], str]:
-    process = subprocess.Popen([sys.executable, "-m", "smope", "serve", str(file), "--port=0"], stdout=subprocess.PIPE, text=True)
+def started(file: Path, stderr: int | None = None) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "smope", "serve", str(file), "--port=0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     assert process.stdout is not None
     found = re.search(r"http://[\w.:]+", process.stdout.readline())
     assert found is not None
@@ -239,6 +240,20 @@ def test_killed_in_the_middle_of_learning_the_last_good_model_serves_and_no_pict
         process.communicate(timeout=30)
     assert process.returncode in (0, 130)
     assert [path.name for path in shop.parent.iterdir() if path.suffix == ".tmp"] == []
+
+
+def test_ctrl_c_ends_the_streams_that_watch_and_says_nothing_of_mistakes(shop: Path) -> None:
+    before = shop.read_bytes()
+    process, address = started(shop, stderr=subprocess.PIPE)
+    with httpx.Client(base_url=address, timeout=300, trust_env=False) as client:
+        first, second = (client.post("/learn", **lesson("white", count=30)).json()["id"] for _ in range(2))
+        with client.stream("GET", f"/jobs/{first}/events") as one, client.stream("GET", f"/jobs/{second}/events") as other:
+            process.send_signal(signal.SIGINT)
+            ends = [[json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")][-1] for stream in (one, other)]
+    _, errors = process.communicate(timeout=120)
+    assert [(end["state"], end["error"]["error"]) for end in ends] == [("failed", "The server was stopped.")] * 2
+    assert process.returncode in (0, 130) and "Traceback" not in errors and "ERROR" not in errors
+    assert shop.read_bytes() == before and teaching(shop) == []
 
 
 def _is_free(path: Path) -> bool:

@@ -73,7 +73,7 @@ def make_app(model: Model, rules: Rules, limits: Limits | None = None) -> Gate:
         method, route = scope["method"], getattr(scope.get("route"), "path", "other")
         metrics.request(method if method in _METHODS else "other", route, status)
 
-    return Gate(app, rules, limits, count)
+    return Gate(app, rules, limits, count, learner.stop)
 
 
 def _methods(path: str) -> list[str]:

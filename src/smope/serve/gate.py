@@ -63,8 +63,12 @@ class Rules:
 class Gate:
     """The outermost layer."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, limits: Limits, count: Callable[[Scope, int], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, rules: Rules, limits: Limits, count: Callable[[Scope, int], None], stop: Callable[[], None] = lambda: None
+    ) -> None:
+        """`count` is told of every answer; `stop` ends what answers wait for, when the server is to end."""
         self._app, self._rules, self._limits, self._count = app, rules, limits, count
+        self.stop = stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
