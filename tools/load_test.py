@@ -4,8 +4,9 @@
 
 Starts a server of a tiny model (no downloads), asks each of a few pictures once alone to know the right answers, then lets the clients ask
 for the same pictures, first at rest, then while an update is learned, again and again until the predictions are used up. An
-answer is wrong if it is not the one the model of that moment gives: the one before an update or the one after it. Prints one table;
-exits with 1 if an answer failed or was wrong.
+answer is wrong if it is not the one the model of that moment gives: the one before an update or the one after it. Then the page is
+opened in new servers that still load their model (tools/first_paint.py). Prints one table; exits with 1 if an answer failed or was
+wrong, or the page was painted late.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def taught(path: Path) -> None:
 
 
 @contextmanager
-def server(path: Path) -> Iterator[tuple[str, int]]:
+def server(path: Path, *more: str) -> Iterator[tuple[str, int]]:
     """Address and process id."""
-    command = [sys.executable, "-m", "smope", "serve", str(path), "--port=0"]
+    command = [sys.executable, "-m", "smope", "serve", str(path), "--port=0", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         found = re.search(r"http://[\w.:]+", process.stdout.readline())
@@ -183,6 +184,8 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="400 predictions from 8 clients")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the row of the soak's table there")
     given = parser.parse_args()
+    import first_paint  # which starts its servers with what is above
+
     if given.small:
         given.predictions, given.clients = 400, 8
     with tempfile.TemporaryDirectory() as folder:
@@ -191,10 +194,12 @@ def main() -> None:
         with server(file) as (address, pid), httpx.Client(base_url=address, timeout=120, trust_env=False) as client:
             while client.get("/health").json()["status"] != "ok":
                 time.sleep(0.1)
-            row = measure(client, pid, given.predictions, given.clients, given.lesson)
+            load = measure(client, pid, given.predictions, given.clients, given.lesson)
+        paint = first_paint.row(file, 2 if given.small else 5)
+    print(f"{paint['what']}: {paint['seen']} ({paint['verdict']})")
     if given.json is not None:
-        given.json.write_text(json.dumps([row]), encoding="utf-8")
-    sys.exit(0 if row["verdict"] == "ok" else 1)
+        given.json.write_text(json.dumps([load, paint]), encoding="utf-8")
+    sys.exit(1 if "FAILED" in (load["verdict"], paint["verdict"]) else 0)
 
 
 if __name__ == "__main__":

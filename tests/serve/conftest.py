@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import random
 import shutil
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +17,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
+import uvicorn
 from starlette.testclient import TestClient
 
 from smope.classifier import ContinualClassifier
@@ -77,6 +80,23 @@ def finished(client: TestClient, job: str) -> dict[str, Any]:
         lambda: found if (found := client.get(f"/jobs/{job}").json())["state"] in ("done", "failed", "cancelled") else None
     )
     return state
+
+
+@contextmanager
+def listening(model: Model, limits: Limits | None = None) -> Iterator[int]:
+    """A server in this process that can be reached by TCP; gives its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        app = make_app(model, Rules(port=port), limits or Limits(niceness=0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            wait_for(lambda: server.started)
+            yield port
+        finally:
+            server.should_exit = True
+            thread.join(30)
 
 
 @pytest.fixture(scope="session")

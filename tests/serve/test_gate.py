@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import time
 from collections.abc import Iterator
@@ -48,6 +49,7 @@ def test_the_machine_s_own_names_are_answered(empty: TestClient, host: str) -> N
         {"origin": "null"},
         {"origin": "http://127.0.0.1:9000"},
         {"origin": "http://127.0.0.1:8000.evil.example"},
+        {"origin": "http://[evil"},
         {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
     ],
@@ -150,6 +152,46 @@ def test_errors_have_one_shape(empty: TestClient) -> None:
 def test_a_large_body_is_refused_wherever_it_goes(empty: TestClient) -> None:
     assert empty.post("/classes/rename", content=b"x" * 100_000).status_code == 413
     assert empty.post("/classes/rename", content=iter([b"x" * 50_000] * 3)).status_code == 413
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "gzip, gzip", "X-Unheard-Of", "  GZIP "])
+@pytest.mark.parametrize("path", ["/predict", "/learn", "/classes/rename"])
+def test_a_packed_body_is_refused_unopened(empty: TestClient, path: str, coding: str) -> None:
+    """A megabyte of nothing is a kilobyte when packed; so that it is never unpacked, none is taken."""
+    answer = empty.post(path, content=gzip.compress(bytes(1_000_000)), headers={"content-encoding": coding})
+    assert answer.status_code == 415 and "packed" in answer.json()["error"]
+    assert answer.headers["accept-encoding"] == "identity"
+
+
+def test_a_body_that_says_it_is_not_packed_is_taken(empty: TestClient) -> None:
+    assert empty.post("/classes/rename", json={"name": "x"}, headers={"content-encoding": "identity"}).status_code == 422
+
+
+def test_a_refused_method_is_told_which_ones_there_are(empty: TestClient) -> None:
+    assert empty.options("/jobs/x").headers["allow"] == "DELETE, GET"
+    assert empty.put("/predict").headers["allow"] == "POST"
+    assert empty.delete("/docs").headers["allow"] == "GET"
+
+
+def test_the_description_says_what_the_gate_answers(serve: Serve, tmp_path: Path) -> None:
+    with serve(tmp_path / "a.smope") as open_one, serve(tmp_path / "b.smope", rules=Rules(token=TOKEN)) as guarded:
+        free, closed = (client.get("/openapi.json").json() for client in (open_one, guarded))
+    assert "security" not in free["paths"]["/predict"]["post"] and "401" not in free["paths"]["/predict"]["post"]["responses"]
+    predict, health = closed["paths"]["/predict"]["post"], closed["paths"]["/health"]["get"]
+    assert predict["security"] == [{"token": []}, {"session": []}] and closed["components"]["securitySchemes"].keys() == {
+        "token",
+        "session",
+    }
+    assert predict["responses"].keys() == {str(status) for status in (200, 400, 401, 403, 408, 409, 413, 415, 421, 422, 429, 503)}
+    assert health["security"] == [] and health["responses"].keys() == {"200", "413", "415", "421"}
+    shapes = [
+        answer["content"]["application/json"]["schema"]
+        for methods in closed["paths"].values()
+        for operation in methods.values()
+        for status, answer in operation["responses"].items()
+        if status >= "4"
+    ]
+    assert all(shape == {"$ref": "#/components/schemas/Problem"} for shape in shapes)
 
 
 def test_a_slow_upload_is_given_up() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,9 @@ from smope.classifier import ContinualClassifier
 from smope.classifier.adapter import read
 from smope.files import lock
 from smope.serve.limits import Limits
+from smope.serve.model import Model
 
-from .conftest import NEW, Serve, finished, lesson, pictures, png, wait_for
+from .conftest import NEW, Serve, finished, lesson, listening, pictures, png, wait_for
 
 
 def teaching(file: Path) -> list[Path]:
@@ -68,7 +70,7 @@ def test_predictions_go_on_while_it_learns_and_the_next_waits_its_turn(serve: Se
         second = client.post("/learn", **lesson("white", first=600)).json()
         assert second["state"] == "waiting" and second["place"] >= 1
         last = client.post("/learn", **lesson("red", first=650))
-        assert client.post("/learn", **lesson("red", first=650)).status_code == 503, "no more than two wait"
+        assert client.post("/learn", **lesson("red", first=650)).status_code == 429, "no more than two wait"
         assert client.delete(f"/jobs/{last.json()['id']}").json()["state"] == "cancelled"
         answered = 0
         while client.get(f"/jobs/{first}").json()["state"] in ("waiting", "running"):
@@ -133,6 +135,51 @@ def test_limits_hold_for_lessons_too(serve: Serve, shop: Path) -> None:
             assert teaching(shop) == []
 
 
+def test_ten_thousand_parts_are_refused_and_none_stays(client: TestClient, shop: Path) -> None:
+    part = b'--b\r\nContent-Disposition: form-data; name="picture"; filename="a"\r\n\r\nx\r\n'
+    answer = client.post("/learn", content=part * 10_000 + b"--b--\r\n", headers={"content-type": "multipart/form-data; boundary=b"})
+    assert answer.status_code == 413 and "2,000 pictures" in answer.json()["error"]
+    assert teaching(shop) == []
+
+
+def begun_upload(port: int) -> socket.socket:
+    """A connection on which the first picture of a lesson was sent, and half of the second."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    part = b'--b\r\nContent-Disposition: form-data; name="picture"; filename="a"\r\n\r\n' + b"x" * 2000 + b"\r\n"
+    head = (
+        f"POST /learn HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 100000\r\n\r\n"
+    )
+    connection.sendall(head.encode() + part + part[:900])
+    return connection
+
+
+def test_who_hangs_up_in_the_middle_leaves_nothing_and_is_no_mistake_of_ours(shop: Path) -> None:
+    with listening(Model(shop, NEW)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
+        with begun_upload(port):
+            wait_for(lambda: len(teaching(shop)) >= 3)
+        wait_for(lambda: not teaching(shop))
+        counted = wait_for(lambda: [line for line in client.get("/metrics").text.splitlines() if 'route="/learn"' in line])
+    assert counted == ['smope_requests_total{method="POST",route="/learn",status="400"} 1']
+
+
+def test_a_slow_lesson_is_given_up_and_leaves_nothing(shop: Path) -> None:
+    with listening(Model(shop, NEW), Limits(learn_upload_seconds=0.5)) as port, begun_upload(port) as connection:
+        told = connection.recv(4096)
+        assert told.startswith(b"HTTP/1.1 408 ") and b"longer than" in told
+        wait_for(lambda: not teaching(shop))
+
+
+def test_names_that_look_like_paths_are_only_names(client: TestClient, shop: Path, tmp_path: Path) -> None:
+    tricks = ["../../up", "/etc/passwd", "..\\..\\up", "%2e%2e%2fup", "CON", "~", "$(id)"]
+    before = sorted(path.name for path in tmp_path.glob("[!.]*"))
+    sent = [(f"../../../{number}\0.png", png("red", number)) for number in range(len(tricks))]
+    job = client.post("/learn", data={"class": tricks}, files=pictures(*sent)).json()["id"]
+    assert finished(client, job)["state"] == "done"
+    assert names(client) == ["red", "blue", "green", *tricks]
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == before
+    assert sorted(path.name for path in tmp_path.parent.glob("*up*")) == []
+
+
 def test_a_lesson_without_one_picture_fails_in_words(client: TestClient, shop: Path) -> None:
     before = shop.read_bytes()
     job = client.post("/learn", data={"class": ["cup"]}, files=pictures(("a.txt", b"x"), ("b.txt", b"y"))).json()["id"]
@@ -159,8 +206,9 @@ def test_a_file_that_is_gone_is_not_begun_anew(client: TestClient, shop: Path) -
     assert not shop.exists()
 
 
-def started(file: Path) -> tuple[subprocess.Popen[str], str]:
-    process = subprocess.Popen([sys.executable, "-m", "smope", "serve", str(file), "--port=0"], stdout=subprocess.PIPE, text=True)
+def started(file: Path, stderr: int | None = None) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "smope", "serve", str(file), "--port=0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     assert process.stdout is not None
     found = re.search(r"http://[\w.:]+", process.stdout.readline())
     assert found is not None
@@ -192,6 +240,20 @@ def test_killed_in_the_middle_of_learning_the_last_good_model_serves_and_no_pict
         process.communicate(timeout=30)
     assert process.returncode in (0, 130)
     assert [path.name for path in shop.parent.iterdir() if path.suffix == ".tmp"] == []
+
+
+def test_ctrl_c_ends_the_streams_that_watch_and_says_nothing_of_mistakes(shop: Path) -> None:
+    before = shop.read_bytes()
+    process, address = started(shop, stderr=subprocess.PIPE)
+    with httpx.Client(base_url=address, timeout=300, trust_env=False) as client:
+        first, second = (client.post("/learn", **lesson("white", count=30)).json()["id"] for _ in range(2))
+        with client.stream("GET", f"/jobs/{first}/events") as one, client.stream("GET", f"/jobs/{second}/events") as other:
+            process.send_signal(signal.SIGINT)
+            ends = [[json.loads(line[6:]) for line in stream.iter_lines() if line.startswith("data: ")][-1] for stream in (one, other)]
+    _, errors = process.communicate(timeout=120)
+    assert [(end["state"], end["error"]["error"]) for end in ends] == [("failed", "The server was stopped.")] * 2
+    assert process.returncode in (0, 130) and "Traceback" not in errors and "ERROR" not in errors
+    assert shop.read_bytes() == before and teaching(shop) == []
 
 
 def _is_free(path: Path) -> bool:

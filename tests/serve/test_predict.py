@@ -6,14 +6,19 @@ import io
 import tempfile
 import threading
 import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from starlette.testclient import TestClient
 
 from smope.classifier import ContinualClassifier
-from smope.serve.limits import Limits
+from smope.serve.limits import Limits, Refusal
+from smope.serve.uploads import Form, in_memory, read_form
 
 from .conftest import Serve, draw, pictures, png, wait_for
 
@@ -150,6 +155,50 @@ def test_broken_forms_are_refused(client: TestClient, body: bytes, kind: str, st
     assert answer.json()["error"]
 
 
+def is_read_or_refused(kind: str, *chunks: bytes) -> None:
+    """Anything else than a form or a refusal would be a mistake of ours."""
+
+    async def body() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+
+    told: Refusal | Form
+    try:
+        told = anyio.run(read_form, kind, body(), 3, Limits(picture_bytes=2000), in_memory)
+    except Refusal as refusal:
+        told = refusal
+    assert told.status_code in (400, 413, 415, 422) if isinstance(told, Refusal) else 1 <= len(told.pictures) <= 3
+
+
+_PIECES = [b"--b", b"--b--", b"\r\n", b"\n", b"\r\n\r\n", b"Content-Disposition", b": ", b"form-data; ", b'name="picture"', b'name="class"']
+_PIECES += [
+    b'; filename="a"',
+    b"; filename*=utf-8''%ff",
+    b'; filename="\\',
+    b"; name",
+    b"\x00",
+    b"\xff\xfe",
+    b"x" * 3000,
+    b"Content-Type: ",
+    b";;=;",
+]
+
+
+@settings(max_examples=200, deadline=None, database=None)
+@given(st.lists(st.lists(st.sampled_from(_PIECES) | st.binary(max_size=5), max_size=30).map(b"".join), max_size=3))
+def test_no_bytes_of_a_form_can_break_the_reader(chunks: list[bytes]) -> None:
+    is_read_or_refused("multipart/form-data; boundary=b", *chunks)
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(st.text(st.characters(max_codepoint=255), max_size=30))
+def test_no_content_type_can_break_the_reader(text: str) -> None:
+    form = b'--b\r\nContent-Disposition: form-data; name="picture"; filename="a"\r\n\r\nx\r\n--b--\r\n'
+    is_read_or_refused(text, form)
+    is_read_or_refused(f"multipart/form-data; {text}", form)
+    is_read_or_refused(f"multipart/form-data; boundary={text}", form)
+
+
 def test_before_the_model_is_loaded_or_taught_the_answer_says_so(
     serve: Serve, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,9 +235,9 @@ def test_a_damaged_model_is_told_and_serves_again_once_mended(serve: Serve, shop
 def test_too_much_at_once_is_put_off(serve: Serve, shop: Path) -> None:
     with serve(shop, Limits(in_memory=1000)) as client:
         answer = client.post("/predict", files=pictures(b"x" * 2000))
-        assert answer.status_code == 503 and answer.headers["retry-after"]
+        assert answer.status_code == 429 and answer.headers["retry-after"]
     with serve(shop, Limits(waiting_pictures=2)) as client:
-        assert client.post("/predict", files=pictures(*[png("red", n) for n in range(3)])).status_code == 503
+        assert client.post("/predict", files=pictures(*[png("red", n) for n in range(3)])).status_code == 429
         assert client.post("/predict", files=pictures(*[png("red", n) for n in range(2)])).status_code == 200
 
 

@@ -1,1 +1,1 @@
-"""`make soak`: kills, full disks, untrusted files, memory and load, again and again, bounded, with one table at the end."""
+"""`make soak`: kills, full disks, untrusted files, memory, load and strange requests, bounded, with one table at the end."""

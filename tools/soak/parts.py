@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from soak import kill, memory
+from soak import interface, kill, memory
 from soak.report import ROOT, Row
 from soak.starter import Starter
 
@@ -144,6 +144,19 @@ def server(asked: Asked) -> list[Row]:
     return rows if done.returncode == 0 else [*rows, Row("the server under load", "", f"it ended with {done.returncode}", "FAILED", 0.0)]
 
 
+def described(asked: Asked) -> list[Row]:
+    """The server, asked in every way that its own description allows, and in ways it does not."""
+    began, what, seconds = time.monotonic(), "the interface (Schemathesis)", asked.of(180, 30)
+    wanted = asked.of(1_000, 50)  #: a quiet machine answers several thousand in that time
+    if not interface.is_installed():
+        return [Row(what, f"{seconds} s", "schemathesis is not installed: pip install -e '.[dev]'", "not run", 0.0)]
+    seen = interface.tried(seconds, asked.seed)
+    if not seen.good:
+        print(seen.said)
+    good = seen.good and seen.requests >= wanted
+    return [Row(what, f"{seconds} s, over {wanted:,} requests", str(seen), _verdict(good), time.monotonic() - began)]
+
+
 PARTS: dict[str, Callable[[Asked], list[Row]]] = {
     "kills": kills,
     "trouble": trouble,
@@ -151,6 +164,7 @@ PARTS: dict[str, Callable[[Asked], list[Row]]] = {
     "atheris": atheris,
     "memory": flat,
     "server": server,
+    "interface": described,
 }
 
 

@@ -13,12 +13,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
 from starlette.types import Scope
 
 import smope
 from smope.errors import SmopeError
 from smope.serve import changes, pictures, views
 from smope.serve.batching import Batcher
+from smope.serve.described import describe, operation_id
 from smope.serve.desk import AtDesk, Desk
 from smope.serve.gate import Gate, Rules
 from smope.serve.learner import Learner
@@ -26,6 +29,7 @@ from smope.serve.limits import Budget, Limits
 from smope.serve.metrics import Metrics
 from smope.serve.model import Model
 
+_PARTS = (pictures, changes, views)
 _STATIC = Path(__file__).parent / "static"
 _LOOK_SECONDS = 2.0
 _METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
@@ -49,18 +53,33 @@ def make_app(model: Model, rules: Rules, limits: Limits | None = None) -> Gate:
         await asyncio.gather(*tasks, return_exceptions=True)
         await anyio.to_thread.run_sync(desk.batcher.close)
 
-    app = FastAPI(title="smope", version=smope.__version__, description=_ABOUT, lifespan=life, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="smope",
+        version=smope.__version__,
+        description=_ABOUT,
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=operation_id,
+    )
     app.state.desk = desk
     _tell_errors(app)
     _serve_page(app)
-    for part in (pictures, changes, views):
+    for part in _PARTS:
         app.include_router(part.router)
+    describe(app, rules)
 
     def count(scope: Scope, status: int) -> None:
         method, route = scope["method"], getattr(scope.get("route"), "path", "other")
         metrics.request(method if method in _METHODS else "other", route, status)
 
-    return Gate(app, rules, limits, count)
+    return Gate(app, rules, limits, count, learner.stop)
+
+
+def _methods(path: str) -> list[str]:
+    """All that a path answers to: routes of one path stand side by side, and Starlette tells of the first alone."""
+    routes = [route for part in _PARTS for route in part.router.routes if isinstance(route, Route) and route.path_regex.match(path)]
+    return sorted({method for route in routes for method in route.methods or ()})
 
 
 async def _keep_fresh(model: Model, learner: Learner) -> None:
@@ -97,7 +116,9 @@ def _tell_errors(app: FastAPI) -> None:
     """Every refusal has one shape: what was wrong, and what to do."""
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
+    async def http(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 405:
+            error.headers = {"Allow": ", ".join(_methods(request.url.path)) or (error.headers or {}).get("Allow", "GET")}
         detail: object = error.detail  # a Refusal's is a document already
         told = detail if isinstance(detail, dict) else {"error": f"{detail}.", "remedy": _SEE}
         return JSONResponse(told, error.status_code, error.headers)
@@ -106,7 +127,12 @@ def _tell_errors(app: FastAPI) -> None:
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        return JSONResponse({"error": f"'{where[:80]}': {first['msg']}.", "remedy": _SEE}, 422)
+        what = f"'{where[:80]}'" if where else "The request"
+        return JSONResponse({"error": f"{what}: {first['msg']}.", "remedy": _SEE}, 422)
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, error: ClientDisconnect) -> Response:  # nobody hears it, but it is counted, and is no mistake of ours
+        return JSONResponse({"error": "The upload ends too early.", "remedy": "Send it again."}, 400)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:  # the server's log has its traceback

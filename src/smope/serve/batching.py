@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from smope.errors import DataError
-from smope.serve.limits import Limits, busy
+from smope.serve.limits import Limits, not_now, too_much
 from smope.serve.model import Model
 
 if TYPE_CHECKING:
@@ -59,13 +59,13 @@ class Batcher:
         """An answer for each picture, or why it cannot be read."""
         size = self._model.ready().image_size
         if self._under_way + len(pictures) > self._limits.waiting_pictures:
-            raise busy("Too many pictures are waiting for an answer.")
+            raise too_much("Too many pictures are waiting for an answer.")
         self._under_way += len(pictures)
         try:
             answers = asyncio.gather(*(self._classify(name, data, size) for name, data in pictures))
             return list(await asyncio.wait_for(answers, self._limits.answer_seconds))
         except asyncio.TimeoutError:
-            raise busy("The answer took too long.") from None
+            raise not_now("The answer took too long.") from None
         finally:
             self._under_way -= len(pictures)
 

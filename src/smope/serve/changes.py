@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from smope.serve import answers
-from smope.serve.desk import AtDesk, Desk, problems
+from smope.serve.desk import WATCHED, AtDesk, Desk, problems
 from smope.serve.limits import Refusal
 
 router = APIRouter()
@@ -15,7 +15,7 @@ router = APIRouter()
 _QUICK_SECONDS = 5.0
 _MORE: dict[str, Any] = {
     "tags": ["change"],
-    "responses": {**problems(409, 422, 503), 202: {"model": answers.JobState, "description": "It waits its turn."}},
+    "responses": {**problems(409, 422, 429, 503), 202: {"model": answers.JobState, **WATCHED, "description": "It waits its turn."}},
 }
 
 

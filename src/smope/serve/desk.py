@@ -57,6 +57,15 @@ def form(*parts: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
 
 
+def _linked(*operations: str) -> dict[str, Any]:
+    """An answer's links: what can be asked next of the job that it tells of."""
+    return {"links": {name: {"operationId": name, "parameters": {"job": "$response.body#/id"}} for name in operations}}
+
+
+WATCHED = _linked("job_state", "cancel")
+EVENTS = _linked("events")
+
+
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The refusals a route may answer with."""
     return {status: {"model": answers.Problem} for status in statuses}

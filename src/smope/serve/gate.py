@@ -5,7 +5,7 @@
 - **Origin.** A page of another origin can send a form to us without asking. What its browser says of it (Origin, Sec-Fetch-Site) must
   be us.
 - **Token.** Asked for wherever there is one: as `Authorization: Bearer`, or as the cookie that `/session` gives the page for it.
-- **Limits.** Bytes and seconds of a body, counted as they come.
+- **Limits.** Bytes and seconds of a body, counted as they come. Nothing is unpacked: a few bytes could become any number.
 - **Headers** of every answer: a page that may load nothing but its own files, and be framed by nobody.
 """
 
@@ -63,8 +63,12 @@ class Rules:
 class Gate:
     """The outermost layer."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, limits: Limits, count: Callable[[Scope, int], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, rules: Rules, limits: Limits, count: Callable[[Scope, int], None], stop: Callable[[], None] = lambda: None
+    ) -> None:
+        """`count` is told of every answer; `stop` ends what answers wait for, when the server is to end."""
         self._app, self._rules, self._limits, self._count = app, rules, limits, count
+        self.stop = stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,14 +101,17 @@ class Gate:
         if self._rules.is_local and name not in LOOPBACK and name != self._rules.host:
             raise Refusal(421, f"This server is not called '{name[:80]}'.", f"Open it as http://{self._rules.host}:{self._rules.port}/.")
         origin = headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        foreign = origin is not None and _place(origin) != host.lower()
         if scope["method"] not in _SAFE and (foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none")):
             raise Refusal(403, "Another site's page sent this request.", "Use the server's own page, or send no Origin header.")
-        if self._rules.token is not None and not _is_open(scope["path"]) and not self._is_known(headers):
+        if self._rules.token is not None and not is_open(scope["path"]) and not self._is_known(headers):
             raise Refusal(401, "The token is missing or wrong.", "It stands where the server was started.", {"WWW-Authenticate": "Bearer"})
+        coding = headers.get("content-encoding", "").strip().lower()
+        if coding not in ("", "identity"):
+            raise Refusal(415, f"The request is packed ('{coding[:40]}').", "Send it as it is.", {"Accept-Encoding": "identity"})
         most, _ = self._limits.body(scope["path"])
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > most:
+        if length.isdecimal() and int(length) > most:
             raise _too_large(most)
 
     def _is_known(self, headers: Headers) -> bool:
@@ -139,8 +146,21 @@ def _too_large(most: int) -> Refusal:
     return Refusal(413, f"The request is larger than {megabytes(most)}.", "Send less at a time, or smaller pictures.")
 
 
-def _is_open(path: str) -> bool:
+def is_open(path: str) -> bool:
+    """Whether a path is answered without the token."""
     return path in _OPEN or path.startswith("/static/")
+
+
+def _place(origin: str) -> str:
+    """Host and port of an Origin header; nowhere if it is nonsense.
+
+    >>> _place("http://LocalHost:8000"), _place("null"), _place("http://[nonsense")
+    ('localhost:8000', '', '')
+    """
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _name(host: str) -> str:

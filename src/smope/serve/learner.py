@@ -25,7 +25,7 @@ import anyio.to_thread
 import smope
 from smope.errors import CheckpointError, SmopeError
 from smope.files import lock
-from smope.serve.limits import Limits, Refusal, busy
+from smope.serve.limits import Limits, Refusal, too_much
 from smope.serve.model import Model
 
 _LOG = logging.getLogger("smope.serve")
@@ -34,6 +34,7 @@ _GRACE_SECONDS = 10.0
 _LINE_BYTES = 16 << 20  #: of a report; it names every picture that was skipped
 _LONG = ("learn", "merge", "export")
 _OVER = ("done", "failed", "cancelled")
+_STOPPED = {"state": "failed", "error": {"error": "The server was stopped.", "remedy": "The model is as it was."}}
 
 
 @dataclass(eq=False)
@@ -92,6 +93,7 @@ class Learner:
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self._running: Job | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._worker: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
@@ -110,7 +112,7 @@ class Learner:
 
     def check_room(self) -> None:
         if self.waiting >= self._limits.waiting_jobs:
-            raise busy(f"{self.waiting} changes are waiting already.", "Wait for some of them to end.")
+            raise too_much(f"{self.waiting} changes are waiting already.", "Wait for some of them to end.")
 
     def submit(self, kind: str, words: dict[str, Any], folder: Path | None = None) -> Job:
         """Put a change at the end of the queue."""
@@ -143,6 +145,7 @@ class Learner:
 
     async def work(self) -> None:
         """Work off the queue until cancelled."""
+        self._worker = asyncio.current_task()
         try:
             while True:
                 job = await self._queue.get()
@@ -151,6 +154,14 @@ class Learner:
         finally:
             await anyio.to_thread.run_sync(self.sweep)
 
+    def stop(self) -> None:
+        """End what is under way and what waits. Whoever watches is told, so that no stream holds up the server's end."""
+        if self._worker is not None:
+            self._worker.cancel()
+        for job in self.jobs.values():
+            if job.state == "waiting":
+                self._end(job, **_STOPPED)
+
     def sweep(self) -> None:
         """Remove every picture that was sent to be learned."""
         shutil.rmtree(self.root, ignore_errors=True)
@@ -158,7 +169,7 @@ class Learner:
     async def _carry_out(self, job: Job) -> None:
         self._running = job
         job.set(state="running", progress={"stage": "Getting ready", "share": 0.0, "left": None})
-        end: dict[str, Any] = {"state": "failed", "error": {"error": "The server was stopped.", "remedy": "The model is as it was."}}
+        end: dict[str, Any] = dict(_STOPPED)
         try:
             end = {"state": "done", "report": await (self._teach(job) if job.kind in _LONG else self._quickly(job))}
         except _Stopped:

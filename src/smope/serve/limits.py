@@ -43,8 +43,13 @@ class Refusal(HTTPException):
         super().__init__(status, {"error": problem, "remedy": remedy}, headers)
 
 
-def busy(problem: str, remedy: str = "Try again in a moment.") -> Refusal:
-    """503, and when to come back."""
+def too_much(problem: str, remedy: str = "Try again in a moment.") -> Refusal:
+    """More than is taken at once: 429, and when to come back."""
+    return Refusal(429, problem, remedy, {"Retry-After": "2"})
+
+
+def not_now(problem: str, remedy: str = "Try again in a moment.") -> Refusal:
+    """The server cannot, for a reason of its own: 503, and when to come back."""
     return Refusal(503, problem, remedy, {"Retry-After": "2"})
 
 
@@ -65,7 +70,7 @@ class Budget:
 
     def take(self, size: int) -> None:
         if size > self._left:
-            raise busy("Too many pictures are being sent at once.")
+            raise too_much("Too many pictures are being sent at once.")
         self._left -= size
 
     def give(self, size: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smope.errors import CheckpointError, SmopeError
-from smope.serve.limits import Refusal, busy
+from smope.serve.limits import Refusal, not_now
 
 if TYPE_CHECKING:
     from smope.classifier import ContinualClassifier
@@ -59,7 +59,7 @@ class Model:
         if self._current is not None and state == "ready":
             return self._current
         if state == "loading":
-            raise busy("The model is being loaded.")
+            raise not_now("The model is being loaded.")
         if state == "failed" and self.error is not None:
             raise Refusal(503, self.error.problem, self.error.remedy)
         raise Refusal(409, "This model knows no class yet.", "Teach it first: a class name and a few pictures.")

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from smope.errors import DataError
 from smope.serve import answers
 from smope.serve.batching import Looked
-from smope.serve.desk import AtDesk, form, problems
+from smope.serve.desk import EVENTS, WATCHED, AtDesk, form, problems
 from smope.serve.limits import Refusal
 from smope.serve.teacher import MANIFEST
 from smope.serve.uploads import Form, Picture, in_memory, read_form
@@ -30,12 +30,12 @@ _ALIVE_SECONDS = 15.0
 _STREAM: dict[str, Any] = {"description": "Events, each a JobState.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 
 
-@router.post("/predict", tags=["ask"], openapi_extra=form("picture"), responses=problems(400, 408, 409, 413, 415, 422, 503))
+@router.post("/predict", tags=["ask"], openapi_extra=form("picture"), responses=problems(409, 422, 429, 503))
 async def predict(request: Request, desk: AtDesk) -> answers.Predictions:
     """What is on these pictures? None of them touches the disk. One that cannot be read is answered with the reason."""
     desk.model.ready()
     length = request.headers.get("content-length", "")
-    size = int(length) if length.isdigit() else desk.limits.predict_bytes
+    size = int(length) if length.isdecimal() else desk.limits.predict_bytes
     desk.budget.take(size)
     try:
         sent = await read_form(_kind(request), request.stream(), desk.limits.predict_pictures, desk.limits, in_memory)
@@ -59,7 +59,7 @@ async def predict(request: Request, desk: AtDesk) -> answers.Predictions:
     status_code=202,
     tags=["teach"],
     openapi_extra=form("picture", "class"),
-    responses=problems(400, 408, 409, 413, 415, 422, 503, 507),
+    responses={**problems(409, 422, 429, 507), 202: WATCHED},
 )
 async def learn(request: Request, response: Response, desk: AtDesk) -> answers.JobState:
     """Learn these pictures: a job, watched at /jobs/{id}/events. One `class` a picture, in the same order; or one for all."""
@@ -90,7 +90,7 @@ async def job_state(job: str, desk: AtDesk) -> answers.JobState:
     return desk.state_of(desk.job(job))
 
 
-@router.delete("/jobs/{job}", tags=["teach"], responses=problems(404))
+@router.delete("/jobs/{job}", tags=["teach"], responses={**problems(404), 200: EVENTS})
 async def cancel(job: str, desk: AtDesk) -> answers.JobState:
     """Take a change back before it is done. The model stays as it is."""
     found = desk.job(job)

@@ -17,6 +17,7 @@ from smope.errors import ConfigError, SmopeError
 _TOKEN_LETTERS = 12  #: fewer could be guessed
 _EXTRA = "Install what serving needs: pip install 'smope[serve]'"
 _SHUTDOWN_SECONDS = 3
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -89,15 +90,18 @@ def serve(
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
         server = uvicorn.Server(config)
-        asyncio.run(_run(server, listener, lambda: listening(where.address(port))))
+        asyncio.run(_run(server, listener, lambda: listening(where.address(port)), app.stop))
 
 
-async def _run(server: Any, listener: socket.socket, listening: Callable[[], None]) -> None:
+async def _run(server: Any, listener: socket.socket, listening: Callable[[], None], stop: Callable[[], None]) -> None:
     task = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not task.done():
         await asyncio.sleep(0.01)
     if server.started:
         listening()
+    while not server.should_exit and not task.done():
+        await asyncio.sleep(_LOOK_SECONDS)
+    stop()  # uvicorn waits for every answer that is under way before it tells the program
     await task
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import quote
 
+import anyio.to_thread
 from fastapi import APIRouter
-from fastapi.responses import FileResponse, PlainTextResponse
+from fastapi.responses import FileResponse, PlainTextResponse, Response
 from starlette.background import BackgroundTask
+from starlette.types import Receive, Scope, Send
 
 import smope
 from smope.serve import answers
@@ -17,7 +20,15 @@ from smope.serve.limits import Refusal
 
 router = APIRouter()
 
-_FILE: dict[str, Any] = {"tags": ["look"], "response_class": FileResponse, "responses": problems(404, 409, 503)}
+_BINARY = {"description": "The file.", "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+
+class WholeFile(FileResponse):
+    """Never a part (Range): the rest would be asked of a file that was made anew."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.headers["Accept-Ranges"] = "none"
+        await super().__call__({**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"range"]}, receive, send)
 
 
 @router.get("/classes", tags=["look"])
@@ -61,16 +72,19 @@ async def about(desk: AtDesk) -> answers.About:
     return answers.About.model_validate(facts)
 
 
-@router.get("/model", **_FILE)
-async def adapter(desk: AtDesk) -> FileResponse:
+@router.get("/model", tags=["look"], response_class=Response, responses={**problems(404), 200: _BINARY})
+async def adapter(desk: AtDesk) -> Response:
     """The adapter: everything that was learned, in one file."""
-    if not desk.model.file.is_file():
-        raise Refusal(404, "Nothing was learned yet.", "Teach it first.")
-    return FileResponse(desk.model.file, media_type="application/octet-stream", filename=desk.model.file.name)
+    try:
+        whole = await anyio.to_thread.run_sync(desk.model.file.read_bytes)  # at once: an update may put another in its place
+    except FileNotFoundError:
+        raise Refusal(404, "Nothing was learned yet.", "Teach it first.") from None
+    called = f"attachment; filename*=utf-8''{quote(desk.model.file.name)}"
+    return Response(whole, media_type="application/octet-stream", headers={"Content-Disposition": called})
 
 
-@router.get("/model.onnx", **_FILE)
-async def onnx(desk: AtDesk) -> FileResponse:
+@router.get("/model.onnx", tags=["look"], response_class=Response, responses={**problems(404, 409, 429, 503), 200: _BINARY})
+async def onnx(desk: AtDesk) -> WholeFile:
     """The classifier as an ONNX file, made when it is asked for, in its turn."""
     if not hasattr(desk.model.ready(), "export"):
         raise Refusal(404, "This program cannot export.", "Update smope.")
@@ -83,7 +97,7 @@ async def onnx(desk: AtDesk) -> FileResponse:
         await gone()
         problem = job.error or {"error": "The export did not come to its end.", "remedy": "Try again."}
         raise Refusal(409, problem["error"], problem["remedy"])
-    return FileResponse(target, media_type="application/octet-stream", filename=target.name, background=gone)
+    return WholeFile(target, media_type="application/octet-stream", filename=target.name, background=gone)
 
 
 @router.get("/health", tags=["watch"])

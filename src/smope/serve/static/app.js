@@ -7,7 +7,7 @@ import * as teach from "./teach.js";
 import { byId, count, notice, said } from "./tools.js";
 
 const PARTS = ["classify", "teach", "model"];
-const LOOK_EVERY = 3000;
+const LOOK_EVERY = 3000, LOOK_WHILE_LOADING = 500;
 let seen = "";
 
 function part() {
@@ -29,7 +29,7 @@ function state(about, classes) {
   return about.job ? (about.job.kind === "learn" ? "Learning…" : "At work…") : words[about.model] || count(classes, "class", "classes");
 }
 
-let last = null;
+let last = null, loading = false;
 async function look() {
   try {
     const about = await get("/about");
@@ -42,8 +42,10 @@ async function look() {
       seen = mark;
       last = await model.refresh(about);
       byId("classify-empty").hidden = about.model !== "empty";
+      byId("classify-loading").hidden = about.model !== "loading";
       if (about.model === "failed") notice(said({ message: about.error.error, remedy: about.error.remedy }));
     }
+    loading = about.model === "loading";
     byId("state").textContent = state(about, last.length);
     if (about.job) teach.watchOthers(about.job.id);
     return true;
@@ -87,4 +89,5 @@ for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event
 if (!location.hash.startsWith("#token=")) turn(false);
 await letIn();
 turn(false);
-setInterval(look, LOOK_EVERY);
+const lookOn = () => setTimeout(() => look().finally(lookOn), loading ? LOOK_WHILE_LOADING : LOOK_EVERY);
+lookOn();

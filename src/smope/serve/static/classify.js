@@ -56,7 +56,8 @@ function refuse(card, place, file, words) {
 }
 
 async function one(file, teach, before) {
-  const place = make("div", {}, make("p", { role: "status" }, "Looking…"), make("small", {}, file.name));
+  const state = make("p", { role: "status" }, "Looking…");
+  const place = make("div", {}, state, make("small", {}, file.name));
   const card = make("li", { class: "card" }, thumbnail(file, 480), place);
   answers.set(card, null);
   byId("results").insertBefore(card, before);
@@ -65,7 +66,7 @@ async function one(file, teach, before) {
     refuse(card, place, file, `It is larger than ${Math.floor(limit / 2 ** 20)} MB. Reduce the picture first.`);
   } else {
     try {
-      const told = await asking(() => predict(file));
+      const told = await asking(() => predict(file, (words) => { state.textContent = `Waiting: ${words}`; }));
       if (!answers.has(card)) return;
       answers.set(card, told);
       fill(place, file, told, teach);

@@ -3,6 +3,7 @@
 import { get, post } from "./server.js";
 import { ask, byId, count, drawn, make, notice, percent, said } from "./tools.js";
 
+const EMPTY = { loading: "The model is being loaded.", failed: "The model cannot be loaded.", empty: "No class yet." };
 let changed = () => {}, watch = () => {}, experts = null;
 
 async function change(path, body) {
@@ -86,8 +87,12 @@ async function showExperts() {
 export async function refresh(about) {
   const [classes, history] = await Promise.all([get("/classes"), get("/history")]);
   byId("known").replaceChildren(...classes.map(({ name }) => make("option", { value: name })));
-  byId("classes").replaceChildren(...(classes.length ? classes.map(row) : [make("tr", {}, make("td", { colspan: 4 }, "Nothing yet."))]));
+  byId("classes").replaceChildren(...classes.map(row));
+  byId("classes-part").hidden = !classes.length;
+  byId("model-empty").hidden = Boolean(classes.length);
+  byId("model-empty").textContent = EMPTY[about.model] ?? EMPTY.empty;
   byId("history").replaceChildren(...history.map(told).reverse());
+  byId("history-part").hidden = !history.length;
   byId("history").reversed = true;
   byId("facts").textContent = about.method ? `${about.method} on ${about.backbone}, which sees ${about.image_size} × ${about.image_size} pixels` : "";
   byId("undo-last").disabled = !about.can_undo;

@@ -1,10 +1,11 @@
 // The server, as the page asks it. Errors carry the server's own words.
 
 export class Refused extends Error {
-  constructor(status, told) {
+  constructor(status, told, after = null) {
     super(told.error || `The server answered ${status}.`);
     this.status = status;
     this.remedy = told.remedy || "";
+    this.after = after; // seconds after which to ask again; null where that is no use
   }
 }
 
@@ -12,7 +13,8 @@ const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds)
 
 async function answer(response) {
   if (response.ok) return response.status === 204 ? null : response.json();
-  throw new Refused(response.status, await response.json().catch(() => ({})));
+  const after = response.headers.get("Retry-After");
+  throw new Refused(response.status, await response.json().catch(() => ({})), after && Number(after));
 }
 
 const away = { error: "The server cannot be reached.", remedy: "Is it still running?" };
@@ -28,17 +30,18 @@ export const drop = (path) => fetch(path, { method: "DELETE" }).then(answer);
 /** Trade the token for a cookie. */
 export const enter = (token) => fetch("/session", { method: "POST", headers: { Authorization: `Bearer ${token}` } }).then(answer);
 
-/** Ask about one picture; a busy server is asked again. */
-export async function predict(file, tries = 30) {
+/** Ask about one picture; where the server is busy or still loads its model, `waits` is told so, and it is asked again. */
+export async function predict(file, waits, tries = 300) {
   const form = new FormData();
   form.append("picture", file, file.name);
   try {
     const told = await fetch("/predict", { method: "POST", body: form }).then(answer, () => { throw new Refused(0, away); });
     return told.predictions[0];
   } catch (error) {
-    if (error.status !== 503 || tries <= 0) throw error;
-    await wait(2);
-    return predict(file, tries - 1);
+    if (error.after == null || tries <= 0) throw error;
+    waits(error.message);
+    await wait(error.after);
+    return predict(file, waits, tries - 1);
   }
 }
 

@@ -70,7 +70,10 @@ export function thumbnail(file, side) {
       canvas.height = Math.max(1, Math.round(bitmap.height * scale));
       canvas.getContext("2d").drawImage(bitmap, 0, 0, canvas.width, canvas.height);
       bitmap.close();
-    } catch { canvas.setAttribute("aria-label", `${file.name}, which cannot be shown`); }
+    } catch {
+      canvas.setAttribute("aria-label", `${file.name}, which cannot be shown`);
+      canvas.classList.add("blank");
+    }
   });
   return canvas;
 }
