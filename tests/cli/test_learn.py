@@ -114,9 +114,9 @@ def test_unreadable_pictures_are_told_on_stderr_and_fail_only_if_all_do(call: Ca
     (tmp_path / "hollow").mkdir()
     hollow = call("predict", "shop.smope", "hollow")
     (tmp_path / "phone").mkdir()
-    (tmp_path / "phone/IMG_1.HEIC").write_bytes(b"x")
+    (tmp_path / "phone/IMG_1.AVIF").write_bytes(b"x")
     phone = call("predict", "shop.smope", "phone")
-    assert phone.exit_code == 2 and "HEIC pictures are not read here; save it as JPEG" in phone.stderr
+    assert phone.exit_code == 2 and "AVIF pictures are not read here; save it as JPEG" in phone.stderr
     assert hollow.exit_code == 2 and "no picture in hollow" in hollow.stderr
 
 

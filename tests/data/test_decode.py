@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from smope.data import ImageRef, check_readable, decode
+from smope.data import ImageRef, check_readable, decode, decoding
 from smope.errors import DataError
 from smope.progress import Bar, Silent
 
@@ -149,3 +149,41 @@ class TestCheckReadable:
         check_readable(self.refs(draw, tmp_path), Counting())
         [(total, advance)] = seen
         assert total == advance.call_count == 5
+
+
+class TestTelephones:
+    """HEIC, which Pillow alone does not read."""
+
+    @pytest.fixture
+    def photo(self, tmp_path: Path) -> Path:
+        """Red on the left, blue on the right, taken with the telephone on its side: upright, red is on top."""
+        pytest.importorskip("pillow_heif", reason="pip install 'smope[heic]'")
+        assert decoding.reads_telephones()
+        picture = Image.new("RGB", (64, 32), "red")
+        picture.paste("blue", (32, 0, 64, 32))
+        turned = Image.Exif()
+        turned[0x0112] = 6
+        picture.save(tmp_path / "IMG_1.HEIC", "HEIF", quality=90, exif=turned.tobytes())
+        return tmp_path / "IMG_1.HEIC"
+
+    def test_it_is_read_upright(self, photo: Path) -> None:
+        pixels_HW3 = decode(photo)
+        assert pixels_HW3.shape == (64, 32, 3)
+        assert np.abs(pixels_HW3[8, 16].astype(int) - (255, 0, 0)).max() < 30
+        assert np.abs(pixels_HW3[56, 16].astype(int) - (0, 0, 255)).max() < 30
+
+    def test_a_large_one_is_refused_before_its_pixels_are_made(self, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(decoding, "_upright_rgb", lambda image: pytest.fail("it was decoded"))
+        with pytest.raises(DataError, match=r"IMG_1\.HEIC' has \d+ x \d+ pixels; the limit is 1,000"):
+            decode(photo, pixel_limit=1000)
+
+    def test_a_damaged_one_is_told(self, photo: Path) -> None:
+        photo.write_bytes(photo.read_bytes()[:-40])
+        with pytest.raises(DataError, match=r"Cannot read '.*IMG_1\.HEIC' as a picture"):
+            decode(photo)
+
+    def test_without_the_extra_it_is_told_what_to_do(self, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(decoding, "reads_telephones", lambda: False)
+        assert decoding.is_picture(photo.name) and "smope[heic]" in decoding.unread(photo.name)
+        with pytest.raises(DataError, match=r"HEIC is read with the extra 'heic' alone .*save it as JPEG"):
+            decode(photo)

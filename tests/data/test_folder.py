@@ -76,11 +76,11 @@ def test_what_other_systems_leave_in_folders_is_no_picture_and_no_class(pets: Pa
 
 
 def test_pictures_of_a_kind_that_is_not_read_are_told_what_to_do_with(pets: Path) -> None:
-    (pets / "cat" / "IMG_1.HEIC").write_bytes(b"x")
+    (pets / "cat" / "IMG_1.AVIF").write_bytes(b"x")
     (entry,) = folder(pets, seed=0).skipped
-    assert entry == Skipped("cat/IMG_1.HEIC", "HEIC pictures are not read here; save it as JPEG")
-    with pytest.raises(DataError, match=r"IMG_1\.HEIC' as a picture: HEIC pictures are not read here"):
-        decode(pets / "cat" / "IMG_1.HEIC")
+    assert entry == Skipped("cat/IMG_1.AVIF", "AVIF pictures are not read here; save it as JPEG")
+    with pytest.raises(DataError, match=r"IMG_1\.AVIF' as a picture: AVIF pictures are not read here"):
+        decode(pets / "cat" / "IMG_1.AVIF")
 
 
 def test_an_empty_class_folder_is_listed(pets: Path) -> None:

@@ -15,8 +15,9 @@ from hypothesis import given
 from PIL import Image
 
 from smope.classifier.inputs import open_picture
-from smope.data import images
-from smope.data.images import PIXEL_LIMIT, decode, decode_stream
+from smope.data import decoding
+from smope.data.decoding import PIXEL_LIMIT, decode_stream
+from smope.data.images import decode
 from smope.errors import DataError
 
 from .mutate import Bent, bent, case, fuzz
@@ -49,6 +50,7 @@ SEEDS = [
     drawn("RGB", "GIF", save_all=True, append_images=[Image.new("RGB", (13, 9), "red")]),
     *(drawn(mode, "TIFF") for mode in ("1", "L", "RGB", "RGBA", "CMYK", "I;16")),
     *(drawn("RGB", "TIFF", compression=name) for name in ("tiff_lzw", "tiff_deflate", "jpeg", "packbits")),
+    *(drawn(mode, "HEIF") for mode in ("L", "RGB", "RGBA") if decoding.reads_telephones()),
 ]
 
 
@@ -91,14 +93,14 @@ def stretched(form: str, width: int, height: int) -> bytes:
 )
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_a_bomb_is_refused_before_its_pixels_are_made(form: str, width: int, height: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_upright_rgb", lambda image: pytest.fail("it was decoded"))
+    monkeypatch.setattr(decoding, "_upright_rgb", lambda image: pytest.fail("it was decoded"))
     with pytest.raises(DataError, match=rf"'bomb'.*({width} x {height}.*limit|decompression bomb)"):
         decode_stream(io.BytesIO(stretched(form, width, height)), "bomb")
 
 
 def test_large_pictures_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight threads with a picture of sixty million pixels each would need ten gigabytes."""
-    monkeypatch.setattr(images, "_LARGE", 100)
+    monkeypatch.setattr(decoding, "_LARGE", 100)
     at_once, most, gate = 0, 0, threading.Lock()
 
     def slowly(image: Image.Image) -> np.ndarray:
@@ -111,7 +113,7 @@ def test_large_pictures_are_decoded_one_at_a_time(monkeypatch: pytest.MonkeyPatc
             at_once -= 1
         return np.zeros((1, 1, 3), np.uint8)
 
-    monkeypatch.setattr(images, "_upright_rgb", slowly)
+    monkeypatch.setattr(decoding, "_upright_rgb", slowly)
     data = drawn("RGB", "PNG")
     threads = [threading.Thread(target=decode_stream, args=(io.BytesIO(data), "large")) for _ in range(4)]
     for thread in threads:

@@ -47,7 +47,7 @@ def _import_watched(atheris: Any) -> None:
     """What is imported here is watched, if it was not imported before."""
     with atheris.instrument_imports(include=["PIL", "smope.data", "smope.classifier", "smope.files", "safetensors"]):
         import smope.classifier
-        import smope.data.images  # noqa: F401
+        import smope.data.decoding  # noqa: F401
 
 
 def _fuzz(atheris: Any, target: Target, scratch: Path, options: list[str]) -> tuple[int, int, str]:
@@ -78,7 +78,7 @@ def _fuzz(atheris: Any, target: Target, scratch: Path, options: list[str]) -> tu
 def _images(corpus: Path, scratch: Path) -> Callable[[bytes], None]:
     from PIL import Image
 
-    from smope.data.images import FORMATS, decode_stream
+    from smope.data.decoding import FORMATS, decode_stream
     from smope.errors import DataError
 
     for form in FORMATS:

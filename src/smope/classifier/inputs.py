@@ -24,8 +24,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode, decode_stream
-from smope.data.folder import EXTENSIONS, NESTED, OUTSIDE, class_folders
-from smope.data.images import PIXEL_LIMIT, Pixels
+from smope.data.decoding import PIXEL_LIMIT, Pixels, is_picture
+from smope.data.folder import NESTED, OUTSIDE, class_folders
 from smope.errors import DataError
 from smope.labels import check_name
 from smope.progress import SILENT, Progress
@@ -117,7 +117,7 @@ def _elsewhere(source: Any, skipped: Sequence[Skipped]) -> str:
     inner = next((entry.id for entry in skipped if entry.reason == NESTED), None)
     if inner is not None:
         return f"Name the folder that holds the class folders, such as '{(Path(source) / inner).parent}'."
-    if any(entry.reason == OUTSIDE and entry.id.lower().endswith(EXTENSIONS) for entry in skipped):
+    if any(entry.reason == OUTSIDE and is_picture(entry.id) for entry in skipped):
         place = Path(source).resolve()
         return f"If '{place.name}' is a class, name the folder it lies in: '{place.parent}'."
     return ""

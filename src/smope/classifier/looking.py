@@ -20,7 +20,7 @@ from smope.classifier.calibration import distances
 from smope.classifier.inputs import Picture, batches, name_of, open_picture
 from smope.classifier.knowledge import Body
 from smope.data import Skipped
-from smope.data.images import Pixels
+from smope.data.decoding import Pixels
 from smope.errors import DataError
 from smope.methods import Batch, Chance, Method
 

@@ -83,15 +83,14 @@ def _walk(
 
 def _files(places: list[Path]) -> Iterator[Path]:
     """Files as they are named; of a folder, what is named like a picture, in order, also those whose kind is not read: they are told."""
-    from smope.data.folder import EXTENSIONS
-    from smope.data.images import FOREIGN
+    from smope.data.decoding import is_picture
 
     for place in places:
         if not place.is_dir():
             yield place
             continue
         for path in sorted(place.rglob("*")):
-            if path.suffix.lower().lstrip(".") in (*EXTENSIONS, *FOREIGN) and not path.name.startswith(".") and path.is_file():
+            if is_picture(path.name) and not path.name.startswith(".") and path.is_file():
                 yield path
 
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from smope.assets import Package, fetch_package, read_members
 from smope.chance import derive
 from smope.data.cached import CachedSet
-from smope.data.images import ImageRef, ImageSet, InMemory, decode_stream
+from smope.data.decoding import decode_stream
+from smope.data.images import ImageRef, ImageSet, InMemory
 from smope.data.stream import Dataset
 from smope.errors import AssetError, DataError
 from smope.progress import SILENT, Progress

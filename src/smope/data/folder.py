@@ -11,12 +11,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from smope.data.images import ImageRef, ImageSet, Skipped, check_readable, foreign
+from smope.data.decoding import unread
+from smope.data.images import ImageRef, ImageSet, Skipped, check_readable
 from smope.data.stream import Dataset
 from smope.errors import DataError
 from smope.progress import SILENT, Progress
 
-EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
 NESTED = "it is a folder inside a class folder"
 OUTSIDE = "it lies outside the class folders"
 
@@ -93,8 +93,8 @@ def _scan_class(root: Path, place: Path, refs: list[ImageRef], skipped: list[Ski
     for path in paths:
         if path.is_dir():
             skipped.append(Skipped(_id(root, path), NESTED))
-        elif path.suffix.lower().lstrip(".") not in EXTENSIONS:
-            skipped.append(Skipped(_id(root, path), foreign(path.name) or f"its name does not end in {', '.join(EXTENSIONS)}"))
+        elif reason := unread(path.name):
+            skipped.append(Skipped(_id(root, path), reason))
         else:
             refs.append(ImageRef(_id(root, path), place.name, path))
 

@@ -15,44 +15,21 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
 
 from smope.chance import derive
+from smope.data.decoding import PIXEL_LIMIT, Pixels, decode_stream, reason
 from smope.errors import ConfigError, DataError
 from smope.files import sha256
 from smope.progress import SILENT, Progress
 
-Pixels = NDArray[np.uint8]  # H,W,3 unless a name says otherwise
-
-PIXEL_LIMIT = 64_000_000  # a picture of more pixels is refused before its pixels are read
 CACHE_BYTES = 512 * 2**20
-_LARGE = 16_000_000  # pixels
-
-# Named, so that a file is never handed to a parser nobody asked for (Pillow would pass PostScript on to a program).
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
-# Pictures all the same, by how their names end: a user who has some is told what to do with them.
-FOREIGN = ("heic", "heif", "avif", "jxl", "dng", "cr2", "cr3", "nef", "arw")
-
-_SIXTEEN_BIT = ("I;16", "I;16B", "I;16L", "I")  # older Pillows open a 16-bit PNG as "I"
-_WITH_ALPHA = ("RGBA", "LA", "PA", "RGBa", "La")
-_UPRIGHT = {  # EXIF orientation -> what sets the picture upright
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-_ORIENTATION_TAG = 0x0112
 
 
 class Picture(Protocol):
@@ -117,78 +94,6 @@ def decode(source: Source, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
     return decode_stream(source, str(source), pixel_limit) if isinstance(source, Path) else source.pixels()
 
 
-def decode_stream(stream: Path | IO[bytes], name: str, pixel_limit: int = PIXEL_LIMIT) -> Pixels:
-    """`decode` for a picture file that is open, or lies in memory; `name` is what an error calls it."""
-    try:
-        if isinstance(stream, Path) and stream.exists() and not stream.is_file():
-            raise ValueError("it is no plain file")  # a pipe would be waited for without end
-        with Image.open(stream, formats=FORMATS) as image, _in_turn(image):
-            if image.width * image.height > pixel_limit:
-                raise DataError(
-                    f"'{name}' has {image.width} x {image.height} pixels; the limit is {pixel_limit:,}.",
-                    "Reduce the picture, or leave it out.",
-                )
-            return _upright_rgb(image)
-    except DataError:
-        raise
-    except Exception as cause:  # Pillow's parsers raise whatever they stumble over: OSError, SyntaxError, struct.error, zlib.error ...
-        raise DataError(f"Cannot read '{name}' as a picture: {_reason(cause, name)}.", "Replace the file, or leave it out.") from cause
-
-
-class _Turn:
-    """Large pictures are decoded one at a time, however many threads there are: a few of them at once would fill the memory."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        if hasattr(os, "register_at_fork"):  # a lock copied while it was held would never open again
-            os.register_at_fork(after_in_child=lambda: setattr(self, "lock", threading.Lock()))
-
-
-_TURN = _Turn()
-
-
-def _in_turn(image: Image.Image) -> AbstractContextManager[object]:
-    return _TURN.lock if image.width * image.height > _LARGE else nullcontext()
-
-
-def _upright_rgb(image: Image.Image) -> Pixels:
-    image.load()  # TIFF turns itself upright here and forgets the tag: the tag may be asked only afterwards
-    turn = _UPRIGHT.get(image.getexif().get(_ORIENTATION_TAG, 1))
-    if image.mode in _SIXTEEN_BIT:
-        rgb = Image.fromarray(_eight_bit(np.asarray(image))).convert("RGB")
-    elif image.mode == "F":
-        raise ValueError("floating-point pixels have no agreed white")
-    elif image.mode in _WITH_ALPHA or "transparency" in image.info:
-        rgba = image.convert("RGBA")
-        rgb = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
-    else:
-        rgb = image.convert("RGB")
-    return np.array(rgb.transpose(turn) if turn is not None else rgb)
-
-
-def _eight_bit(grey_HW: NDArray[np.integer]) -> Pixels:
-    if grey_HW.min() < 0 or grey_HW.max() > 65535:
-        raise ValueError("32-bit pixels have no agreed white")
-    return ((grey_HW.astype(np.uint32) + 128) // 257).astype(np.uint8)  # round(v / 257), so that 65535 is 255
-
-
-def foreign(name: str) -> str:
-    """What to do with a picture of a kind that is not read here; empty for other names."""
-    kind = os.path.splitext(name)[1].lower().lstrip(".")
-    return f"{kind.upper()} pictures are not read here; save it as JPEG" if kind in FOREIGN else ""
-
-
-def _reason(cause: Exception, name: str = "") -> str:
-    """The cause in a few words, without the path: the sentence around it names the file."""
-    if isinstance(cause, UnidentifiedImageError) and foreign(name):
-        return foreign(name)
-    if isinstance(cause, UnidentifiedImageError):
-        return f"it is none of {', '.join(FORMATS)}, or damaged at the start"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
-    return str(cause).rstrip(".") or type(cause).__name__
-
-
 class _Store:
     """What a set and the sets cut out of it share: decoded pixels up to a budget of bytes, and the hashes of files.
 
@@ -223,7 +128,7 @@ class _Store:
             try:
                 self._hashes[source] = sha256(source) if isinstance(source, Path) else source.sha256()
             except OSError as cause:
-                raise DataError(f"Cannot read '{source}': {_reason(cause)}.", "Put it back; is the disk it was on still there?") from cause
+                raise DataError(f"Cannot read '{source}': {reason(cause)}.", "Put it back; is the disk it was on still there?") from cause
         return self._hashes[source]
 
     def _keep(self, source: Source, pixels: Pixels) -> None:

@@ -29,7 +29,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from smope.data.images import Pixels
+from smope.data.decoding import Pixels
 from smope.errors import ConfigError, nearest
 
 Triple = tuple[float, float, float]

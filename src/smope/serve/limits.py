@@ -11,7 +11,7 @@ KILO, MEGA = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes in bytes, times in seconds; the limit on pixels is that of all pictures: `smope.data.images.PIXEL_LIMIT`."""
+    """Sizes in bytes, times in seconds; the limit on pixels is that of all pictures: `smope.data.decoding.PIXEL_LIMIT`."""
 
     picture_bytes: int = 32 * MEGA
     predict_pictures: int = 32  #: in one request
