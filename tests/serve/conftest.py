@@ -65,8 +65,8 @@ def lesson(*colours: str, count: int = 6, first: int = 500) -> dict[str, Any]:
     }
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """The first true answer."""
+def wait_for(condition: Callable[[], Any], seconds: float = 240) -> Any:
+    """The first true answer; patient, for a machine on which others work too."""
     until = time.monotonic() + seconds
     while not (answer := condition()):
         assert time.monotonic() < until, "it did not come to pass"

@@ -176,7 +176,7 @@ def test_names_that_look_like_paths_are_only_names(client: TestClient, shop: Pat
     job = client.post("/learn", data={"class": tricks}, files=pictures(*sent)).json()["id"]
     assert finished(client, job)["state"] == "done"
     assert names(client) == ["red", "blue", "green", *tricks]
-    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == before
+    assert teaching(shop) == [] and sorted(path.name for path in tmp_path.glob("[!.]*")) == [*before, "shop.smope.teaching"]
     assert sorted(path.name for path in tmp_path.parent.glob("*up*")) == []
 
 

@@ -27,7 +27,13 @@ router = APIRouter()
 
 _TOP = 3
 _ALIVE_SECONDS = 15.0
-_STREAM: dict[str, Any] = {"description": "Events, each a JobState.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
+_EVENT = {
+    "type": "object",
+    "description": "One event.",
+    "required": ["data"],
+    "properties": {"data": {"type": "string", "contentMediaType": "application/json", "description": "A JobState."}},
+}
+_STREAM: dict[str, Any] = {"description": "Events, each a JobState.", "content": {"text/event-stream": {"schema": _EVENT}}}
 
 
 @router.post("/predict", tags=["ask"], openapi_extra=form("picture"), responses=problems(409, 422, 429, 503))

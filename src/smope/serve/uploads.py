@@ -6,6 +6,7 @@ The usual parsers lay large parts into the system's temporary folder. This one n
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -14,6 +15,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from smope.serve.limits import KILO, Limits, Refusal, megabytes
+
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # what is wrong with a form is told to its sender, not to the log
 
 _TEXT_BYTES = 4 * KILO
 _NAME_LETTERS = 120

@@ -34,9 +34,10 @@ async function remove(name) {
 
 function row({ name, pictures, accuracy }) {
   const act = (label, does) => make("button", { class: "small", "aria-label": `${label} ${name}`, onclick: () => does(name) }, label);
-  return make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: "number" }, String(pictures)),
-    make("td", { class: "number" }, accuracy == null ? "not checked" : percent(accuracy / 100)),
-    make("td", { class: "acts" }, act("Rename", rename), act("Merge", merge), act("Remove", remove)));
+  const cell = (kind, ...inside) => make("td", { class: kind, role: "cell" }, ...inside);
+  return make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, name), cell("number", String(pictures)),
+    cell("number", accuracy == null ? "not checked" : percent(accuracy / 100)),
+    cell("acts", act("Rename", rename), act("Merge", merge), act("Remove", remove)));
 }
 
 function told({ what, when, classes, pictures, new: fresh }) {
