@@ -135,6 +135,16 @@ def test_paths_do_not_lead_out_of_the_page_s_folder(empty: TestClient, path: str
     assert b"FastAPI" not in answer.content
 
 
+def test_the_page_s_files_are_sent_once_and_then_only_asked_about(empty: TestClient) -> None:
+    page, style = empty.get("/"), empty.get("/static/style.css")
+    assert page.headers["content-type"] == "text/html; charset=utf-8" and style.headers["content-type"].startswith("text/css")
+    assert style.headers["cache-control"] == "no-cache" and style.headers["etag"] != page.headers["etag"]
+    again = empty.get("/static/style.css", headers={"if-none-match": f'"other", {style.headers["etag"]}'})
+    assert again.status_code == 304 and again.content == b""
+    assert empty.get("/static/style.css", headers={"if-none-match": page.headers["etag"]}).content == style.content
+    assert empty.head("/").status_code == 200
+
+
 def test_errors_have_one_shape(empty: TestClient) -> None:
     for answer in (
         empty.get("/nowhere"),
@@ -170,7 +180,7 @@ def test_a_body_that_says_it_is_not_packed_is_taken(empty: TestClient) -> None:
 def test_a_refused_method_is_told_which_ones_there_are(empty: TestClient) -> None:
     assert empty.options("/jobs/x").headers["allow"] == "DELETE, GET"
     assert empty.put("/predict").headers["allow"] == "POST"
-    assert empty.delete("/docs").headers["allow"] == "GET"
+    assert empty.delete("/docs").headers["allow"] == "GET, HEAD"
 
 
 def test_the_description_says_what_the_gate_answers(serve: Serve, tmp_path: Path) -> None:

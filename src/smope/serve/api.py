@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse
-from fastapi.staticfiles import StaticFiles
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
@@ -28,9 +26,9 @@ from smope.serve.learner import Learner
 from smope.serve.limits import Budget, Limits
 from smope.serve.metrics import Metrics
 from smope.serve.model import Model
+from smope.serve.page import serve_page
 
 _PARTS = (pictures, changes, views)
-_STATIC = Path(__file__).parent / "static"
 _LOOK_SECONDS = 2.0
 _METHODS = ("GET", "HEAD", "POST", "DELETE", "OPTIONS")
 _SEE = "The interface is described at /docs."
@@ -64,7 +62,8 @@ def make_app(model: Model, rules: Rules, limits: Limits | None = None) -> Gate:
     )
     app.state.desk = desk
     _tell_errors(app)
-    _serve_page(app)
+    _give_sessions(app)
+    serve_page(app)
     for part in _PARTS:
         app.include_router(part.router)
     describe(app, rules)
@@ -90,21 +89,7 @@ async def _keep_fresh(model: Model, learner: Learner) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _serve_page(app: FastAPI) -> None:
-    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
-
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return FileResponse(_STATIC / "index.html")
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return FileResponse(_STATIC / "docs.html")
-
-    @app.get("/favicon.ico", include_in_schema=False)
-    async def icon() -> Response:
-        return FileResponse(_STATIC / "icon.svg", media_type="image/svg+xml")
-
+def _give_sessions(app: FastAPI) -> None:
     @app.post("/session", status_code=204, tags=["page"])
     async def session(response: Response, desk: AtDesk) -> None:
         """Trade the token (`Authorization: Bearer`) for a cookie, so that the page's links and event streams carry it."""
@@ -118,7 +103,8 @@ def _tell_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
-            error.headers = {"Allow": ", ".join(_methods(request.url.path)) or (error.headers or {}).get("Allow", "GET")}
+            first = (error.headers or {}).get("Allow", "GET").split(", ")
+            error.headers = {"Allow": ", ".join(_methods(request.url.path) or sorted(first))}
         detail: object = error.detail  # a Refusal's is a document already
         told = detail if isinstance(detail, dict) else {"error": f"{detail}.", "remedy": _SEE}
         return JSONResponse(told, error.status_code, error.headers)
