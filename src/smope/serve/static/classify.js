@@ -16,8 +16,8 @@ function show() {
   byId("classify-count").textContent = known < answers.size ? `${known} of ${count(answers.size, "picture")}` : count(answers.size, "picture");
 }
 
-function bars(top) {
-  const list = make("dl", { class: "bars" });
+function bars(top, none) {
+  const list = make("dl", { class: none ? "bars faint" : "bars" });
   for (const { label, probability } of top) {
     const filled = make("i");
     filled.style.width = `${100 * probability}%`;
@@ -44,7 +44,7 @@ function fill(place, file, told, teach) {
   place.replaceChildren(
     make("h2", {}, none ? "None of these" : told.label),
     none ? make("p", {}, make("small", {}, "It is unlike every class. The nearest:")) : "",
-    bars(told.top),
+    bars(told.top, none),
     make("small", {}, file.name + (told.calibrated ? "" : " · rough figures: too few pictures so far")),
   );
   correction(file, place, teach);
