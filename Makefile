@@ -59,7 +59,7 @@ docs: $(READY) ## Build the documentation into site/, strictly; read it with a b
 	@echo "docs: open site/index.html; with search: $(BIN)/python -m http.server -d site"
 
 # atheris is no part of the lock: it is brought if it can be had, and missed with a word if not.
-soak: $(READY) ## Try to break it: kills, bad disks, bent files, memory, load, the server's interface; one table (under 25 minutes on two quiet cores)
+soak: $(READY) ## Try to break it: kills, bad disks, bent files, memory, load, the server's interface; one table (bounded; some 20 minutes)
 	@test -d $(VENV)/fuzz || $(PIP) install --target $(VENV)/fuzz atheris || echo "soak: atheris cannot be had here; its rows will say so"
 	PYTHONPATH=tools $(BIN)/python -m soak $(SOAK_ARGS)
 

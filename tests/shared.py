@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -110,3 +111,11 @@ def released_smope(folder: Path, task: str) -> tuple[dict[str, Tensor], dict[str
         if task == "task2":
             method.old_keys_LHPD.copy_(tensors["task2.old_keys"])
     return tensors, facts, vit, method
+
+
+def wheel_of(folder: Path, content: bytes) -> Path:
+    """A package's archive that holds one file."""
+    path = folder / "true.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("thing/weights.bin", content)
+    return path

@@ -6,7 +6,6 @@ import hashlib
 import io
 import os
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,14 @@ import pytest
 from smope.assets import extract_member, read_members
 from smope.errors import AssetError
 
-from .shared import Heard
+from .shared import Heard, wheel_of
 
 CONTENT = os.urandom(200_000)
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    path = tmp_path / "true.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("thing/weights.bin", CONTENT)
-    return path
+    return wheel_of(tmp_path, CONTENT)
 
 
 @pytest.fixture

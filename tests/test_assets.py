@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from smope.assets import Package, fetch_package
 from smope.errors import AssetError
 from smope.progress import Bar
 
-from .shared import Heard, until
+from .shared import Heard, until, wheel_of
 
 SRC = Path(assets.__file__).parents[1]
 CONTENT = os.urandom(200_000)
@@ -57,10 +56,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    path = tmp_path / "true.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("thing/weights.bin", CONTENT)
-    return path
+    return wheel_of(tmp_path, CONTENT)
 
 
 @pytest.fixture

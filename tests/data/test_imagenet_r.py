@@ -171,6 +171,8 @@ class TestLists:
         ("content", "words"),
         [
             ("data: [", "is not YAML"),
+            ("data: [2026-99-99]\ntargets: [1]\n", "is not YAML"),  # like a date, and none
+            ("data: " + "[" * 5000, "is not YAML"),
             ("data: [a/b.jpg]\n", "two equally long lists"),
             ("data: [a/b.jpg]\ntargets: [1, 2]\n", "two equally long lists"),
             ("- a\n", "two equally long lists"),

@@ -5,6 +5,15 @@ import json
 import pytest
 from safetensors.torch import load_file
 
+from ..shared import random_vit
+from .smope_longhand import SHAPE
+
+
+@pytest.fixture(scope="session")
+def longhand_vit():
+    """The ViT of SMoPE's longhand formulas."""
+    return random_vit(SHAPE, 8, spread=0.6)
+
 
 @pytest.fixture(scope="session")
 def prefix_methods_released(golden_dir):

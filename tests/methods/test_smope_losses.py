@@ -6,12 +6,10 @@ import torch
 
 from smope.methods import Chance, Observe, Update
 
-from ..shared import random_vit
 from .longhand import best
 from .smope_longhand import (
     FIRST,
     SECOND,
-    SHAPE,
     TOLERANCE,
     C,
     H,
@@ -30,19 +28,13 @@ from .smope_longhand import (
     some_choices,
 )
 
-
-@pytest.fixture(scope="module")
-def vit():
-    return random_vit(SHAPE, 8, spread=0.6)
-
-
 # -- losses --------------------------------------------------------------------------------------------------------------
 
 WEIGHTS = {"router_weight": 0.3, "prototype_weight": 0.2, "eps": 0.6}
 
 
-def longhand_terms(method, given, vit, update):
-    longhand = Longhand(vit, method, given.images, adaptive(method, 0.6) if update is SECOND else clean)
+def longhand_terms(method, given, longhand_vit, update):
+    longhand = Longhand(longhand_vit, method, given.images, adaptive(method, 0.6) if update is SECOND else clean)
     terms = {"ce": cross_entropy(longhand.logits(), given.rows_B, update.rows), "router": 0.3 * router(longhand)}
     if update is SECOND:
         mine = method.important_LHP.tolist()
@@ -56,19 +48,19 @@ def longhand_terms(method, given, vit, update):
 
 @pytest.mark.parametrize("update", [FIRST, SECOND])
 @pytest.mark.parametrize("fields", [{}, {"prototypes": "all"}, {"prefix_site": "pre"}], ids=["important", "all", "pre"])
-def test_every_loss_term_of_the_sparse_phase(vit, update, fields):
+def test_every_loss_term_of_the_sparse_phase(longhand_vit, update, fields):
     method, given = make(update, **WEIGHTS, **fields), batch(update)
     phase = next(phase for phase in method.phases(update) if phase.name == "train")
-    terms = {name: term.item() for name, term in phase.loss(given, vit).items()}
-    want = longhand_terms(method, given, vit, update)
+    terms = {name: term.item() for name, term in phase.loss(given, longhand_vit).items()}
+    want = longhand_terms(method, given, longhand_vit, update)
     assert list(terms) == list(want)  # the prototype term comes with the second task
     assert terms == pytest.approx(want, abs=1e-11)
 
 
-def test_the_longhand_losses_tell_the_variants_apart(vit):
+def test_the_longhand_losses_tell_the_variants_apart(longhand_vit):
     """Otherwise the test above could not see a mix-up of them."""
     given = batch()
-    one, everything = (longhand_terms(make(**WEIGHTS, prototypes=which), given, vit, SECOND) for which in ("important", "all"))
+    one, everything = (longhand_terms(make(**WEIGHTS, prototypes=which), given, longhand_vit, SECOND) for which in ("important", "all"))
     assert one["prototype"] != pytest.approx(everything["prototype"], abs=1e-3)
     method = make(**WEIGHTS)
     keys, old, mine = method.keys_LHPD.detach().numpy(), method.old_keys_LHPD.numpy(), method.important_LHP.tolist()
@@ -78,10 +70,10 @@ def test_the_longhand_losses_tell_the_variants_apart(vit):
     assert 0 < np.sum(mine) < L * H * P
 
 
-def test_gradients_of_the_sparse_phase_are_those_of_the_longhand_loss(vit):
+def test_gradients_of_the_sparse_phase_are_those_of_the_longhand_loss(longhand_vit):
     """By central differences in single entries: prototypes and selection are constants, everything else is not."""
     method, given = make(**WEIGHTS), batch()
-    sum(method.phases(SECOND)[0].loss(given, vit).values()).backward()
+    sum(method.phases(SECOND)[0].loss(given, longhand_vit).values()).backward()
     step = 1e-5
     for parameter in (method.keys_LHPD, method.values_LHPD, method.head.weight):
         largest = parameter.grad.abs().flatten().topk(4).indices.tolist()
@@ -90,32 +82,32 @@ def test_gradients_of_the_sparse_phase_are_those_of_the_longhand_loss(vit):
             for sign in (1, -1):
                 with torch.no_grad():
                     parameter.flatten()[place] += sign * step
-                totals.append(sum(longhand_terms(method, given, vit, SECOND).values()))
+                totals.append(sum(longhand_terms(method, given, longhand_vit, SECOND).values()))
                 with torch.no_grad():
                     parameter.flatten()[place] -= sign * step
             assert parameter.grad.flatten()[place].item() == pytest.approx((totals[0] - totals[1]) / (2 * step), abs=1e-8)
 
 
-def test_the_dense_phase_has_cross_entropy_alone_over_all_experts(vit):
+def test_the_dense_phase_has_cross_entropy_alone_over_all_experts(longhand_vit):
     method, given = make(FIRST, **WEIGHTS), batch(FIRST)
     dense = method.phases(FIRST)[0]
     assert dense.name == "dense"
-    terms = dense.loss(given, vit)
+    terms = dense.loss(given, longhand_vit)
     assert list(terms) == ["ce"]
-    longhand = Longhand(vit, method, given.images, everyone)
+    longhand = Longhand(longhand_vit, method, given.images, everyone)
     assert terms["ce"].item() == pytest.approx(cross_entropy(longhand.logits(), given.rows_B, FIRST.rows), abs=1e-11)
 
 
-def test_old_head_rows_get_no_gradient_from_a_new_task(vit):
+def test_old_head_rows_get_no_gradient_from_a_new_task(longhand_vit):
     method, given = make(**WEIGHTS), batch()
-    sum(method.phases(SECOND)[0].loss(given, vit).values()).backward()
+    sum(method.phases(SECOND)[0].loss(given, longhand_vit).values()).backward()
     assert torch.equal(method.head.weight.grad[:2], torch.zeros(2, C, dtype=torch.float64))
     assert (method.head.weight.grad[2:].abs().sum(1) > 0).all()
 
 
-def test_a_weight_of_zero_leaves_its_term_out(vit):
+def test_a_weight_of_zero_leaves_its_term_out(longhand_vit):
     method, given = make(router_weight=0, prototype_weight=0), batch()
-    assert list(method.phases(SECOND)[0].loss(given, vit)) == ["ce"]
+    assert list(method.phases(SECOND)[0].loss(given, longhand_vit)) == ["ce"]
 
 
 # -- usage and importance ------------------------------------------------------------------------------------------------
@@ -145,7 +137,7 @@ def test_nobody_is_important_and_no_key_is_old_in_the_first_task():
 
 
 @pytest.mark.parametrize("site", ["post", "pre"])
-def test_usage_counts_the_clean_choices_of_every_image_of_every_task(vit, site):
+def test_usage_counts_the_clean_choices_of_every_image_of_every_task(longhand_vit, site):
     method = make(FIRST, eps=5.0, prefix_site=site)
     counts = np.zeros((L, H, P), dtype=int)
     seen = 0
@@ -155,10 +147,10 @@ def test_usage_counts_the_clean_choices_of_every_image_of_every_task(vit, site):
             method.double()
             assert method.important_LHP.any() and not method.important_LHP.all()
         given = batch(update, count=size, seed=20 + size)
-        longhand = Longhand(vit, method, given.images, clean)
+        longhand = Longhand(longhand_vit, method, given.images, clean)
         (once,) = method.observations(update, alone=False)
         assert isinstance(once, Observe) and not once.augmented and not once.drop_last
-        once.absorb(once.look(given, vit), given.rows_B)
+        once.absorb(once.look(given, longhand_vit), given.rows_B)
         for (slot, _, h), chosen in longhand.chosen.items():
             for j in chosen:
                 counts[slot, h, j] += 1
@@ -168,7 +160,7 @@ def test_usage_counts_the_clean_choices_of_every_image_of_every_task(vit, site):
         for row in update.rows:
             mine = [b for b in range(size) if given.rows_B[b] == row]
             assert np.allclose(method.statistics.mean_CD[row].numpy(), longhand.feature[mine].mean(0), **TOLERANCE)
-    assert longhand.mask() != Longhand(vit, method, given.images, adaptive(method, 5.0)).mask()  # a penalty would have shown
+    assert longhand.mask() != Longhand(longhand_vit, method, given.images, adaptive(method, 5.0)).mask()  # a penalty would have shown
     assert method.facts() == {"usage": counts.tolist(), "images_seen": 7}
 
 
@@ -184,12 +176,12 @@ def test_old_keys_are_the_keys_at_the_start_of_the_task():
     assert torch.equal(method.old_keys_LHPD, start + 1)
 
 
-def test_all_that_must_survive_a_restart_is_in_the_state(vit):
+def test_all_that_must_survive_a_restart_is_in_the_state(longhand_vit):
     method = make()
     again = make(FIRST)
     again.load_state_dict(method.state_dict())
     given = batch()
     for name in ("usage_LHP", "images_seen", "important_LHP", "old_keys_LHPD"):
         assert torch.equal(getattr(again, name), getattr(method, name))
-    one, two = (m.phases(SECOND)[0].loss(given, vit) for m in (method, again))
+    one, two = (m.phases(SECOND)[0].loss(given, longhand_vit) for m in (method, again))
     assert {name: term.item() for name, term in one.items()} == {name: term.item() for name, term in two.items()}

@@ -10,7 +10,6 @@ from smope.config import TapConfig, TrainConfig
 from smope.methods import Chance
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 
-from ..shared import random_vit
 from .smope_longhand import (
     BLOCKS,
     FIRST,
@@ -36,79 +35,73 @@ from .smope_longhand import (
     training_pass,
 )
 
-
-@pytest.fixture(scope="module")
-def vit():
-    return random_vit(SHAPE, 8, spread=0.6)
-
-
 # -- scores, selection, output -------------------------------------------------------------------------------------------
 
 
-def test_proxy_score_is_the_mean_query_with_each_key(vit):
+def test_proxy_score_is_the_mean_query_with_each_key(longhand_vit):
     method, given = make(), batch()
     prompter = method.prompter(given, training=False)
-    vit(given.images, prompter)
-    longhand = Longhand(vit, method, given.images, clean)
+    longhand_vit(given.images, prompter)
+    longhand = Longhand(longhand_vit, method, given.images, clean)
     for (slot, b, h), scores in longhand.scores.items():
         got = prompter.raw_LBHP[slot, b, h] / math.sqrt(D)
         assert np.allclose(got.tolist(), scores, **TOLERANCE)
 
 
-def test_output_is_a_softmax_over_the_chosen_and_the_ordinary_scores(vit):
+def test_output_is_a_softmax_over_the_chosen_and_the_ordinary_scores(longhand_vit):
     method, given = make(), batch()
-    longhand = Longhand(vit, method, given.images, clean)
-    assert np.allclose(method.logits(given, vit).detach().numpy(), longhand.logits(), **TOLERANCE)
+    longhand = Longhand(longhand_vit, method, given.images, clean)
+    assert np.allclose(method.logits(given, longhand_vit).detach().numpy(), longhand.logits(), **TOLERANCE)
     chosen = {tuple(sorted(c)) for c in longhand.chosen.values()}
     assert len(chosen) > 2  # images, heads and blocks do not agree, so a mixed-up axis would show
 
 
-def test_at_test_there_is_no_penalty_and_experts_nobody_ever_chose_stay(vit):
+def test_at_test_there_is_no_penalty_and_experts_nobody_ever_chose_stay(longhand_vit):
     method, given = make(eps=5.0), batch()
     never = (method.usage_LHP == 0).tolist()
-    longhand = Longhand(vit, method, given.images, clean)
+    longhand = Longhand(longhand_vit, method, given.images, clean)
     assert any(never[slot][h][j] for (slot, _, h), c in longhand.chosen.items() for j in c)
-    assert np.allclose(method.logits(given, vit).detach().numpy(), longhand.logits(), **TOLERANCE)
+    assert np.allclose(method.logits(given, longhand_vit).detach().numpy(), longhand.logits(), **TOLERANCE)
 
 
 @pytest.mark.parametrize(("noise", "eps", "rule"), [("adaptive", 0.6, adaptive), ("fixed", 0.8, fixed)])
-def test_noise_pushes_important_experts_back_in_the_selection_and_nowhere_else(vit, noise, eps, rule):
+def test_noise_pushes_important_experts_back_in_the_selection_and_nowhere_else(longhand_vit, noise, eps, rule):
     method, given = make(noise=noise, eps=eps), batch()
-    feature, prompter = training_pass(method, SECOND, given, vit)
-    longhand = Longhand(vit, method, given.images, rule(method, eps))
+    feature, prompter = training_pass(method, SECOND, given, longhand_vit)
+    longhand = Longhand(longhand_vit, method, given.images, rule(method, eps))
     assert prompter.chosen_LBHP.tolist() == longhand.mask()
     assert np.allclose(feature.detach().numpy(), longhand.feature, **TOLERANCE)  # weights are those of the clean scores
-    assert longhand.mask() != Longhand(vit, method, given.images, clean).mask()
+    assert longhand.mask() != Longhand(longhand_vit, method, given.images, clean).mask()
     other = fixed if rule is adaptive else adaptive
-    assert longhand.mask() != Longhand(vit, method, given.images, other(method, eps)).mask()
+    assert longhand.mask() != Longhand(longhand_vit, method, given.images, other(method, eps)).mask()
 
 
 @pytest.mark.parametrize("noise", ["adaptive", "fixed", "none"])
-def test_the_first_task_selects_by_clean_scores(vit, noise):
+def test_the_first_task_selects_by_clean_scores(longhand_vit, noise):
     method, given = make(FIRST, noise=noise, eps=5.0), batch(FIRST)
     method.important_LHP.fill_(True)
     method.important_LHP[..., 0] = False
-    feature, prompter = training_pass(method, FIRST, given, vit)
-    longhand = Longhand(vit, method, given.images, clean)
+    feature, prompter = training_pass(method, FIRST, given, longhand_vit)
+    longhand = Longhand(longhand_vit, method, given.images, clean)
     assert prompter.chosen_LBHP.tolist() == longhand.mask()
     assert np.allclose(feature.detach().numpy(), longhand.feature, **TOLERANCE)
-    assert longhand.mask() != Longhand(vit, method, given.images, fixed(method, 5.0)).mask()
+    assert longhand.mask() != Longhand(longhand_vit, method, given.images, fixed(method, 5.0)).mask()
 
 
-def test_no_noise_selects_by_clean_scores_in_later_tasks_too(vit):
+def test_no_noise_selects_by_clean_scores_in_later_tasks_too(longhand_vit):
     method, given = make(noise="none", eps=5.0), batch()
-    _, prompter = training_pass(method, SECOND, given, vit)
-    assert prompter.chosen_LBHP.tolist() == Longhand(vit, method, given.images, clean).mask()
+    _, prompter = training_pass(method, SECOND, given, longhand_vit)
+    assert prompter.chosen_LBHP.tolist() == Longhand(longhand_vit, method, given.images, clean).mask()
 
 
 @pytest.mark.parametrize("update", [FIRST, SECOND])
-def test_uniform_noise_disturbs_every_task_and_the_weights_use_the_clean_scores(vit, update):
+def test_uniform_noise_disturbs_every_task_and_the_weights_use_the_clean_scores(longhand_vit, update):
     method, given = make(update, noise="uniform", eps=1.5), batch(update)
-    feature, prompter = training_pass(method, update, given, vit)
+    feature, prompter = training_pass(method, update, given, longhand_vit)
     mask = prompter.chosen_LBHP.tolist()
-    longhand = Longhand(vit, method, given.images, lambda s, b, h, scores: [j for j in range(P) if mask[s][b][h][j]])
+    longhand = Longhand(longhand_vit, method, given.images, lambda s, b, h, scores: [j for j in range(P) if mask[s][b][h][j]])
     assert np.allclose(feature.detach().numpy(), longhand.feature, **TOLERANCE)
-    assert mask != Longhand(vit, method, given.images, clean).mask()
+    assert mask != Longhand(longhand_vit, method, given.images, clean).mask()
     for place, scores in longhand.scores.items():
         worst, left = min(scores[j] for j in longhand.chosen[place]), [s for j, s in enumerate(scores) if j not in longhand.chosen[place]]
         assert len(longhand.chosen[place]) == K and worst > max(left) - 2 * 1.5
@@ -141,17 +134,17 @@ def test_uniform_noise_is_addressed_by_step():
     assert torch.equal(one, again) and not torch.equal(one, other)
 
 
-def test_dense_mode_uses_all_experts_with_proxy_scores_in_training_and_at_test(vit):
+def test_dense_mode_uses_all_experts_with_proxy_scores_in_training_and_at_test(longhand_vit):
     method, given = make(top_k=-1, noise="none", router_weight=0), batch()
-    longhand = Longhand(vit, method, given.images, everyone)
-    assert np.allclose(method.logits(given, vit).detach().numpy(), longhand.logits(), **TOLERANCE)
+    longhand = Longhand(longhand_vit, method, given.images, everyone)
+    assert np.allclose(method.logits(given, longhand_vit).detach().numpy(), longhand.logits(), **TOLERANCE)
     (sparse, _) = method.phases(SECOND)
     ce = cross_entropy(longhand.logits(), given.rows_B, SECOND.rows)
-    assert sparse.loss(given, vit)["ce"].item() == pytest.approx(ce, abs=1e-11)
+    assert sparse.loss(given, longhand_vit)["ce"].item() == pytest.approx(ce, abs=1e-11)
 
 
 @pytest.mark.parametrize("site", ["post", "pre"])
-def test_without_aggregation_it_is_one_prompt_to_the_bit(vit, site):
+def test_without_aggregation_it_is_one_prompt_to_the_bit(longhand_vit, site):
     fields = {"aggregate": False, "top_k": -1, "noise": "none", "router_weight": 0, "prototype_weight": 0, "prefix_site": site}
     ours = make(**fields)
     config = PrefixConfig(experts=P, blocks=BLOCKS, prefix_site=site)
@@ -163,10 +156,10 @@ def test_without_aggregation_it_is_one_prompt_to_the_bit(vit, site):
         plain.keys_LHPD.copy_(ours.keys_LHPD)
         plain.values_LHPD.copy_(ours.values_LHPD)
     given = batch()
-    assert torch.equal(ours.logits(given, vit), plain.logits(given, vit))
+    assert torch.equal(ours.logits(given, longhand_vit), plain.logits(given, longhand_vit))
     grads = []
     for method in (ours, plain):
-        terms = method.phases(SECOND)[0].loss(given, vit)
+        terms = method.phases(SECOND)[0].loss(given, longhand_vit)
         assert list(terms) == ["ce"]
         terms["ce"].backward()
         grads.append((terms["ce"].item(), method.keys_LHPD.grad, method.values_LHPD.grad, method.head.weight.grad))
@@ -178,17 +171,17 @@ def test_without_aggregation_it_is_one_prompt_to_the_bit(vit, site):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_pre_site_sends_one_vector_per_expert_through_the_blocks_own_projections(vit, training):
+def test_pre_site_sends_one_vector_per_expert_through_the_blocks_own_projections(longhand_vit, training):
     method, given = make(prefix_site="pre", eps=0.6), batch()
     assert method.keys_LHPD.shape == (L, 1, P, C)  # as many numbers as H vectors of a head's size
     choose = adaptive(method, 0.6) if training else clean
-    longhand = Longhand(vit, method, given.images, choose)
+    longhand = Longhand(longhand_vit, method, given.images, choose)
     if training:
-        feature, prompter = training_pass(method, SECOND, given, vit)
-        assert prompter.chosen_LBHP.tolist() == longhand.mask() != Longhand(vit, method, given.images, clean).mask()
+        feature, prompter = training_pass(method, SECOND, given, longhand_vit)
+        assert prompter.chosen_LBHP.tolist() == longhand.mask() != Longhand(longhand_vit, method, given.images, clean).mask()
         assert np.allclose(feature.detach().numpy(), longhand.feature, **TOLERANCE)
     else:
-        assert np.allclose(method.logits(given, vit).detach().numpy(), longhand.logits(), **TOLERANCE)
+        assert np.allclose(method.logits(given, longhand_vit).detach().numpy(), longhand.logits(), **TOLERANCE)
 
 
 def test_pre_site_prototypes_are_the_experts_important_in_at_least_one_head():

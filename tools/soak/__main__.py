@@ -1,6 +1,6 @@
 """The soak: every part in turn, each bounded in time, then one table.
 
-    make soak                                   # all of it, under 25 minutes on two quiet cores
+    make soak                                   # all of it; bounded, some 20 minutes
     PYTHONPATH=tools python -m soak --small     # a minute of each, to see that it works; keeps nothing
     PYTHONPATH=tools python -m soak --only kills fuzz
 

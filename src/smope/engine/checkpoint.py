@@ -19,6 +19,7 @@ from smope.errors import CheckpointError
 from smope.files import atomic_write, parse_json
 
 SCHEMA = 1
+NAME = "checkpoint.safetensors"  #: in a run's folder
 
 
 @dataclass
@@ -99,7 +100,7 @@ def restore_method(method: torch.nn.Module, tensors: Mapping[str, Tensor], path:
         reasons = "; ".join(line.strip() for line in str(error).splitlines()[1:])
         raise CheckpointError(
             f"{path or 'The checkpoint'} was written by a version that keeps another state ({reasons}).",
-            "Finish the run with the version that began it (its commit is in git), or delete the folder and start anew.",
+            "Finish the run with the version that began it, or choose another --out.",
         ) from None
 
 

@@ -64,9 +64,13 @@ class Loop:
     def position(self) -> Position:
         return self.state.position
 
+    @property
+    def _checkpoint(self) -> Path | None:
+        return self.folder / checkpoint.NAME if self.folder else None
+
     def resume(self, method_tensors: dict[str, Tensor], optimizer_tensors: dict[str, Tensor]) -> None:
         """Take up the state of a checkpoint."""
-        checkpoint.restore_method(self.method, method_tensors, self.folder and self.folder / "checkpoint.safetensors")
+        checkpoint.restore_method(self.method, method_tensors, self._checkpoint)
         self.method.to(self.runtime.device)
         self._optimizer_tensors = optimizer_tensors
 
@@ -113,8 +117,8 @@ class Loop:
     def save(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Write a checkpoint now."""
         self._tick()
-        if self.folder is not None and self.runtime.is_main:
-            checkpoint.save(self.folder / "checkpoint.safetensors", self.state, self.config.model_dump(mode="json"), self.method, optimizer)
+        if self._checkpoint is not None and self.runtime.is_main:
+            checkpoint.save(self._checkpoint, self.state, self.config.model_dump(mode="json"), self.method, optimizer)
         self._saved_at = time.monotonic()
 
     # -- phases ----------------------------------------------------------------------------------------------------------
@@ -214,7 +218,7 @@ class Loop:
         more = f" and {len(self._at_hand) - _NAMED} more" if len(self._at_hand) > _NAMED else ""
         batch = f"pictures {', '.join(self._at_hand[:_NAMED])}{more}" if self._at_hand else "features drawn from class statistics"
         where = f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {at.step + 1} ({batch})"
-        path = self.folder / "checkpoint.safetensors" if self.folder else None
+        path = self._checkpoint
         kept = f"The last good checkpoint is {path}. " if path and path.exists() else ""
         raise NumericsError(f"The loss is not finite at {where}: {terms}.", f"{kept}Lower train.lr or set train.clip_norm.")
 

@@ -28,7 +28,7 @@ from smope.files import lock, read_json, sweep, write_json
 from smope.methods import Method, build
 from smope.progress import SILENT, Progress
 
-RECORD, CHECKPOINT, HISTORY = "record.json", "checkpoint.safetensors", "history.json"
+RECORD, CHECKPOINT, HISTORY = "record.json", checkpoint.NAME, "history.json"
 
 
 class FolderBusy(CheckpointError):
