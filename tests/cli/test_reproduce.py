@@ -13,7 +13,7 @@ def test_without_a_name_it_lists_what_there_is(call):
 def test_a_dry_run_lists_commands_and_runs_nothing(call, tmp_path):
     shown = call("reproduce", "noise", "--dataset", "emoji-r-100", "--seeds", "0", "--dry-run")
     assert shown.exit_code == 0 and "0 of 4 runs are there" in shown.stdout
-    assert "smope run emoji-r-100/smope method.noise=fixed --seed 0  # 30,000 image passes, " in shown.stdout
+    assert "smope run emoji-r-100/smope method.noise=fixed --seed 0  # 15,000 image passes, " in shown.stdout
     assert not list(tmp_path.iterdir())
 
 
