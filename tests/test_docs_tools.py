@@ -11,10 +11,12 @@ import docs_layers
 import docs_results
 import docs_scale
 import docs_speed
+import docs_studies
 from smope.engine.cost import cost
 from smope.methods.contract import Subject
 from smope.methods.contract_subject import SHORT_TAP
 from smope.methods.smope import Smope
+from smope.reproduce import STUDIES
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -88,3 +90,18 @@ def test_the_countings_are_those_of_the_cost_command():
     text = docs_results.countings()
     smope = cost("smope", classes=200, tasks=10, backbone="vit_base_patch16_224")
     assert f"| smope | {smope['trainable_parameters'] / 1e6:.2f} |" in text
+
+
+def test_a_study_shows_each_rows_step_beside_the_papers_and_what_is_not_yet_run(tmp_path):
+    cells = {cell.row: cell for cell in STUDIES["ablation"].cells("emoji-r-100")}
+    for row, name in (("one-prompt", "linear"), ("+ score aggregation", "smope")):
+        record = json.loads((ROOT / "results/emoji-r" / name / "seed0/record.json").read_text())
+        place = tmp_path / name / "record.json"
+        place.parent.mkdir()
+        place.write_text(json.dumps({**record, "config": cells[row].config(0).model_dump(mode="json")}))
+    lines = docs_studies.studies(tmp_path).splitlines()
+    assert next(line for line in lines if line.startswith("| one-prompt")).split(" | ")[1:4:2] == ["65.25", "–"]
+    assert next(line for line in lines if line.startswith("| + score aggr")).split(" | ")[3::3] == ["+12.50 *", "+0.26 |"]
+    assert next(line for line in lines if line.startswith("| + TAP")).split(" | ")[1:4:2] == ["not yet run", "–"]
+    assert any(line.startswith("2 records of 8 settings: `smope reproduce ablation --dataset emoji-r-100 --seeds 0`") for line in lines)
+    assert sum(line.startswith("### ") for line in lines) == 5

@@ -19,12 +19,14 @@ import docs_layers
 import docs_results
 import docs_scale
 import docs_speed
+import docs_studies
 from smope.report import palette
 
 ROOT = Path(__file__).resolve().parents[1]
 MAKERS: dict[str, Callable[[], str]] = {
     "results": lambda: docs_results.sets(ROOT / "results"),
     "paper": lambda: docs_results.paper(ROOT / "results"),
+    "studies": lambda: docs_studies.studies(ROOT / "results"),
     "promised": lambda: docs_results.promised(ROOT / "results"),
     "curves": lambda: docs_results.curves_of(ROOT / "results" / "emoji-r"),
     "usage": lambda: docs_results.usage_of(ROOT / "results" / "emoji-r" / "smope" / "seed0"),

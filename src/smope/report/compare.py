@@ -139,7 +139,7 @@ def differences(comparison: Comparison) -> Sheet | None:
     if comparison.against is None:
         return None
     columns = ("run", f"FAA against {comparison.against}", "95 % interval", "shared seeds")
-    rows = [(line.name, *_difference(line.difference)) for line in comparison.lines]
+    rows = [(line.name, *difference_words(line.difference)) for line in comparison.lines]
     note = (
         f"FAA against {comparison.against}: the line's minus its, in the mean over the seeds both have. The interval is a bootstrap over"
         f" test images, paired by image and seed, within tasks ({RESAMPLES:,} resamples); {_MARK} marks those that exclude zero."
@@ -153,7 +153,8 @@ def full_sheet(comparison: Comparison) -> Sheet:
     return sheet(comparison) if beside is None else sheet(comparison).beside(beside)
 
 
-def _difference(difference: Difference | None) -> tuple[str, str, str]:
+def difference_words(difference: Difference | None) -> tuple[str, str, str]:
+    """A difference as a table says it: the mean, marked where it excludes zero, its interval, and how many seeds it rests on."""
     if difference is None:
         return "–", "–", "–"
     interval = difference.interval
