@@ -94,14 +94,16 @@ def test_the_countings_are_those_of_the_cost_command():
 
 def test_a_study_shows_each_rows_step_beside_the_papers_and_what_is_not_yet_run(tmp_path):
     cells = {cell.row: cell for cell in STUDIES["ablation"].cells("emoji-r-100")}
-    for row, name in (("one-prompt", "linear"), ("+ score aggregation", "smope")):
-        record = json.loads((ROOT / "results/emoji-r" / name / "seed0/record.json").read_text())
-        place = tmp_path / name / "record.json"
+    names = {"one-prompt": "linear", "+ score aggregation": "smope"}
+    records = {row: json.loads((ROOT / "results/emoji-r" / name / "seed0/record.json").read_text()) for row, name in names.items()}
+    for row, record in records.items():
+        place = tmp_path / names[row] / "record.json"
         place.parent.mkdir()
         place.write_text(json.dumps({**record, "config": cells[row].config(0).model_dump(mode="json")}))
     lines = docs_studies.studies(tmp_path).splitlines()
-    assert next(line for line in lines if line.startswith("| one-prompt")).split(" | ")[1:4:2] == ["65.25", "–"]
-    assert next(line for line in lines if line.startswith("| + score aggr")).split(" | ")[3::3] == ["+12.50 *", "+0.26 |"]
+    first, second = (record["faa"] for record in records.values())
+    assert next(line for line in lines if line.startswith("| one-prompt")).split(" | ")[1:4:2] == [f"{first:.2f}", "–"]
+    assert next(line for line in lines if line.startswith("| + score aggr")).split(" | ")[3::3] == [f"{second - first:+.2f} *", "+0.26 |"]
     assert next(line for line in lines if line.startswith("| + TAP")).split(" | ")[1:4:2] == ["not yet run", "–"]
     assert any(line.startswith("2 records of 8 settings: `smope reproduce ablation --dataset emoji-r-100 --seeds 0`") for line in lines)
     assert sum(line.startswith("### ") for line in lines) == 5
