@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from smope.files import atomic_write, read_json, write_json
-from smope.report.records import load_records
 from smope.reproduce import Cell, Planned, Store, find_study, plan
 from smope.reproduce.figures import figure
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES, SOURCES = ROOT / "docs" / "images", "sources.json"
-#: drawing -> the recipes it shows, seed 0 of each
-DRAWINGS = {
-    "frequency-evolution": ("emoji-r/smope",),
-    "accuracy-curves": ("emoji-r/smope", "emoji-r/one-prompt", "emoji-r/linear", "emoji-r/ncm"),
+_LINES = ("smope", "one-prompt", "linear", "ncm")
+#: drawing -> what it shows, seed 0 of each
+DRAWINGS: dict[str, list[Cell]] = {
+    "frequency-evolution": find_study("frequency-evolution").cells("emoji-r"),
+    "score-distribution": find_study("score-distribution").cells("emoji-r"),
+    "key-pca": find_study("key-pca").cells("emoji-r"),
+    "accuracy-curves": [Cell(name, "", f"emoji-r/{name}") for name in _LINES],
 }
 
 
@@ -29,10 +31,8 @@ def draw(folder: Path) -> None:
     """Draw all of them into `folder`, and say there which records they were drawn from."""
     store = Store((ROOT / "results",))
     with tempfile.TemporaryDirectory() as scratch:
-        for name, recipes in DRAWINGS.items():
-            cells = [Cell(recipe.split("/")[1], "", recipe) for recipe in recipes]
-            planned: list[Planned] = plan(cells, [0], store)
-            figure(find_study(name), planned, store, Path(scratch) / name)
+        for name in DRAWINGS:
+            figure(find_study(name), _planned(name, store), store, Path(scratch) / name)
             # the same drawing without the spaces that matplotlib leaves at line ends
             text = (Path(scratch) / f"{name}.svg").read_text(encoding="utf-8")
             with atomic_write(folder / f"{name}.svg") as temporary:
@@ -42,9 +42,13 @@ def draw(folder: Path) -> None:
 
 def sources() -> Iterator[tuple[str, list[str]]]:
     """Each drawing and the digests of the records it rests on today."""
-    for name, recipes in DRAWINGS.items():
-        paths = [ROOT / "results" / recipe / "seed0" for recipe in recipes]
-        yield name, [str(record["digest"]) for record in load_records(paths)]
+    store = Store((ROOT / "results",))
+    for name in DRAWINGS:
+        yield name, [run.record["digest"] if run.record else "not yet run" for run in _planned(name, store)]
+
+
+def _planned(name: str, store: Store) -> list[Planned]:
+    return plan(DRAWINGS[name], [0], store, beside=find_study(name).beside)
 
 
 def main(check: bool) -> None:
