@@ -12,17 +12,28 @@ from pathlib import Path
 
 from smope.files import atomic_write
 from smope.report import compare, find_records
-from smope.report.compare import sheet
-from smope.report.sheet import markdown
+from smope.report.compare import ranges
+from smope.report.sheet import Sheet, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKS = re.compile(r"(<!-- results: .*? -->\n).*?(<!-- /results -->)", re.DOTALL)
 
 
 def table(folder: Path) -> str:
-    """All records below `folder` side by side; they are of one image set and one backbone."""
+    """A row a method, with and without TAP; the records below `folder` are of one image set and one backbone."""
     (comparison,) = compare(find_records([folder]))
-    return markdown(sheet(comparison))
+    lines = {line.name: line for line in comparison.lines if line.protocol.endswith(("TAP shared", "no TAP"))}
+    methods = dict.fromkeys(name.removesuffix("-tap").removesuffix("-no") for name in lines)
+    columns = ("method", "FAA", "CAA", "forgetting", "FAA without TAP", "seeds", "learnable", "core min")
+    rows = []
+    for name in methods:
+        found = [lines[one] for one in (name, f"{name}-tap", f"{name}-no-tap") if one in lines]
+        replayed = next((line for line in found if line.protocol.endswith("shared")), None)
+        plain = next((line for line in found if line.protocol.endswith("no TAP")), None)
+        line = replayed or found[0]
+        scores = [str(score or "–") for score in (replayed.faa, replayed.caa, replayed.forgetting)] if replayed else ["–"] * 3
+        rows.append((name, *scores, str(plain.faa if plain else "–"), ranges(line.seeds), f"{line.trainable_parameters:,}", line.minutes))
+    return markdown(Sheet("", columns, tuple(rows), numbers=columns[1:]))
 
 
 def main(check: bool) -> None:

@@ -23,8 +23,13 @@ def test_seeds_of_a_recipe_are_one_line_with_mean_and_population_deviation(made)
     assert str(line.faa) == "74.00 ± 3.27" and line.core_minutes == pytest.approx(61 / 60) and line.trainable_parameters == 384200
     (alone,) = lines([made(faa=70.0)])
     assert str(alone.faa) == "70.00"
-    (counted,) = lines([{**made(), "cpu_seconds": 30.0}])
-    assert counted.core_minutes == 0.5
+
+
+def test_minutes_are_the_processors_where_a_seed_has_counted_them_and_a_bound_where_none_has(made):
+    (counted,) = lines([{**made(), "cpu_seconds": 30.0}, made(seed=1)])
+    assert counted.core_minutes == 0.5 and counted.minutes == "0.5"
+    (bound,) = lines([made()])
+    assert bound.core_minutes == pytest.approx(61 / 60) and bound.minutes == "≤ 1.0"
 
 
 def test_the_best_stands_first_and_protocols_are_not_mixed(made):

@@ -55,9 +55,15 @@ class Line:
     forgetting: Spread | None
     sample_accuracy: Spread
     trainable_parameters: int
-    core_minutes: float  #: mean over the seeds
+    core_minutes: float  #: of the processor, mean over the seeds that counted them
+    counted: bool  #: whether any did; if not, they are wall time times threads, which is more where the machine did other work besides
     difference: Difference | None = None  #: to the line compared against; None for that line itself and where no seed is shared
     records: tuple[Record, ...] = field(default=(), repr=False, compare=False)  #: by seed
+
+    @property
+    def minutes(self) -> str:
+        """Its core minutes as a table says them."""
+        return f"{self.core_minutes:.1f}" if self.counted else f"≤ {self.core_minutes:.1f}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def sheet(comparison: Comparison) -> Sheet:
             str(line.forgetting or "–"),
             str(line.sample_accuracy),
             f"{line.trainable_parameters:,}",
-            f"{line.core_minutes:.1f}",
+            line.minutes,
         )
         for line in comparison.lines
     ]
@@ -247,6 +253,9 @@ def _line(name: str, records: Sequence[Record]) -> Line:
         )
     first, several = records[0], len(records[0]["task_sizes"]) > 1
 
+    counted = [record["cpu_seconds"] for record in records if record.get("cpu_seconds") is not None]
+    walls = [record["seconds"] * record["config"].get("threads", 1) for record in records]
+
     def spread(key: str) -> Spread:
         return Spread.of([record[key] for record in records])
 
@@ -263,16 +272,10 @@ def _line(name: str, records: Sequence[Record]) -> Line:
         forgetting=spread("forgetting") if several else None,
         sample_accuracy=spread("sample_accuracy"),
         trainable_parameters=first["trainable_parameters"],
-        core_minutes=statistics.fmean(map(_core_seconds, records)) / 60,
+        core_minutes=statistics.fmean(counted or walls) / 60,
+        counted=bool(counted),
         records=tuple(records),
     )
-
-
-def _core_seconds(record: Record) -> float:
-    """CPU time where the run counted it; before that, wall time times threads, on machines that may have done other work besides."""
-    counted: float | None = record.get("cpu_seconds")
-    wall: float = record["seconds"]
-    return wall * record["config"].get("threads", 1) if counted is None else counted
 
 
 def _names(records: Sequence[Record]) -> list[str]:

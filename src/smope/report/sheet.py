@@ -79,4 +79,4 @@ def _latex_row(words: Sequence[str]) -> str:
 
 def _latex_word(word: str) -> str:
     """Escaped, and with a minus instead of a hyphen before a number; "seeds 0-2" keeps its hyphen."""
-    return _MINUS.sub(r"$-$", word.translate(_LATEX).replace("±", r"$\pm$").replace("–", "--"))
+    return _MINUS.sub(r"$-$", word.translate(_LATEX).replace("±", r"$\pm$").replace("≤", r"$\le$").replace("–", "--"))
