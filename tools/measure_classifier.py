@@ -5,7 +5,8 @@
 1. Five updates of two classes each (20 pictures to learn, 100 to test a class, 112 px): seconds an update, and accuracy beside the
    researcher's path (`smope run`) on the same pictures in the same order.
 2. The same by one process an update, through the command line: the same file, to the bit?
-3. "None of these": five classes known (200 pictures each), five unknown, 1,000 test pictures of either; false alarms beside the
+3. The graph of what was taught, as int8: accuracy and speed beside the float one.
+4. "None of these": five classes known (200 pictures each), five unknown, 1,000 test pictures of either; false alarms beside the
    rate asked for, and the share of unknown pictures caught.
 """
 
@@ -68,8 +69,8 @@ def researchers_path(folder: Path) -> tuple[list[list[str]], float]:
     return [order[task * each : (task + 1) * each] for task in range(TASKS)], record["sample_accuracy"]
 
 
-def stream_of_updates(folder: Path, tasks: list[list[str]]) -> dict[str, Any]:
-    """One process: seconds of every update, accuracy over all test pictures at the end."""
+def stream_of_updates(folder: Path, tasks: list[list[str]]) -> tuple[ContinualClassifier, dict[str, Any]]:
+    """One process: what was taught, seconds of every update, accuracy over all test pictures at the end."""
     classifier = ContinualClassifier(BACKBONE, image_size=PIXELS)
     classifier.learn(_files(folder / "train", tasks[0][:1])[:1])  # loads the backbone; then begin anew
     classifier.undo()
@@ -80,7 +81,24 @@ def stream_of_updates(folder: Path, tasks: list[list[str]]) -> dict[str, Any]:
         seconds.append(time.perf_counter() - began)
     tests = _files(folder / "test", sorted(classifier.classes))
     answers = classifier.predict([path for path, _ in tests])
-    return {"seconds": seconds, "accuracy": share(answers, [label for _, label in tests]), "pictures": len(tests)}
+    return classifier, {"seconds": seconds, "accuracy": share(answers, [label for _, label in tests]), "pictures": len(tests)}
+
+
+def exported(classifier: ContinualClassifier, folder: Path) -> dict[str, Any]:
+    """What int8 costs and brings, on all test pictures."""
+    report = classifier.export(folder / "shop.onnx", int8=True, check=folder / "test")
+    judged = report.judged
+    assert judged is not None
+    return {
+        "pictures": judged.pictures,
+        "accuracy": judged.accuracy,
+        "accuracy_int8": judged.accuracy_int8,
+        "same_answer": judged.same_answer,
+        "faster": report.faster,
+        "megabytes": report.float_bytes / 1e6,
+        "megabytes_int8": report.bytes / 1e6,
+        "difference_to_pytorch": max(report.noise.difference, report.real.difference),
+    }
 
 
 def by_processes(folder: Path, tasks: list[list[str]]) -> bool:
@@ -135,7 +153,8 @@ def main(out: Path) -> None:
         write_pictures(small.train, some_of_each(small.train, 20), folder / "train")
         write_pictures(small.test, some_of_each(small.test, 100), folder / "test")
         tasks, accuracy = researchers_path(folder)
-        stream = stream_of_updates(folder, tasks)
+        classifier, stream = stream_of_updates(folder, tasks)
+        graph = exported(classifier, folder)
         equal = by_processes(folder, tasks)
     measured = {
         "command": "python tools/measure_classifier.py",
@@ -144,10 +163,11 @@ def main(out: Path) -> None:
         "backbone": BACKBONE,
         "image_size": PIXELS,
         "updates": {**stream, "researchers_accuracy": accuracy, "two_processes_equal_one": equal},
+        "export": graph,
         "none_of_these": none_of_these(tasks),
     }
     write_json(out, measured)
-    for part in ("updates", "none_of_these"):
+    for part in ("updates", "export", "none_of_these"):
         for name, value in measured[part].items():
             print(f"{name}: {value}")
 
