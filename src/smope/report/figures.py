@@ -73,7 +73,7 @@ def cost(lines: Sequence[Line], look: Sequence[Look], ident: str) -> Html:
     right = el(
         "figure",
         point_chart(f"{ident}-minutes", "Core minutes against FAA", minutes, "core minutes of a run"),
-        el("figcaption", "FAA in percent over wall time times threads of a whole run, which depends on what else the machine was doing."),
+        el("figcaption", "FAA in percent over the CPU time of a whole run; where that was not counted, over wall time times threads."),
     )
     return el("div", left, right, class_="pair")
 

@@ -20,7 +20,7 @@ _NOTE = (
     f"In percent, mean and population deviation over seeds. FAA: mean over tasks after the last one. “{_INTERVAL}”: where it would lie "
     "with other test images (bootstrap within tasks). CAA: mean of that average over the stream. Forgetting: mean loss of the earlier "
     "tasks since their best. Sample-weighted: every image counts the same. Learnable: parameters. "
-    "Core min: wall time times threads, mean of a run."
+    "Core min: CPU time of a run, or wall time times threads where it was not counted; mean over seeds."
 )
 
 
