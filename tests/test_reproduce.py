@@ -64,9 +64,15 @@ def test_a_misspelt_study_gets_the_nearest_and_seeds_are_read_as_written():
     with pytest.raises(ConfigError, match="'ablation'"):
         find_study("ablatoin")
     assert read_seeds("0-2,7") == [0, 1, 2, 7] and read_seeds("3") == [3]
-    for text in ("", "a", "4-2", "1-x"):
+    for text in ("", "a", "4-2", "1-x", "4-2,7", "3-"):
         with pytest.raises(ConfigError, match="names no seeds"):
             read_seeds(text)
+
+
+@pytest.mark.parametrize("name", ["main", "task-lengths", "self-supervised", "accuracy-curves"])
+def test_a_set_without_recipes_is_told_and_no_empty_table_is_made(name):
+    with pytest.raises(ConfigError, match=r"'emojir'.*Did you mean 'emoji-r'\?"):
+        find_study(name).cells("emojir")
 
 
 def test_cost_equals_the_papers_table_to_the_printed_digit():

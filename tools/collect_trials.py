@@ -51,7 +51,7 @@ def value(config: Any, dotted: str) -> Any:
 
 def line(path: Path) -> dict[str, str]:
     """The row of a record."""
-    record = json.loads(path.read_text())
+    record = json.loads(path.read_text(encoding="utf-8"))
     if record["dataset"]["split"] != "tuning":
         raise SystemExit(f"{path} was judged on test images: it is no tuning trial.")
     row = {"trial": path.parent.name}
@@ -63,12 +63,12 @@ def main(runs: Path, table: Path) -> None:
     """Add the trials below `runs` to the table."""
     rows = {}
     if table.exists():
-        with table.open(newline="") as file:
+        with table.open(newline="", encoding="utf-8") as file:
             rows = {(row["trial"], row["digest"]): row for row in csv.DictReader(file)}
     for path in sorted(runs.rglob("record.json")):
         row = line(path)
         rows[row["trial"], row["digest"]] = row
-    with atomic_write(table) as temporary, temporary.open("w", newline="") as file:
+    with atomic_write(table) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["trial", *COLUMNS, *RESULTS], lineterminator="\n", restval="")
         writer.writeheader()
         writer.writerows(row for _, row in sorted(rows.items()))

@@ -29,6 +29,7 @@ MEMORY = 16 * 2**30  #: what we call a wall: more than this machine's memory
 PICTURES, TEST_PICTURES, TASKS = 50, 10, 1_000  #: of a class; tasks of the long stream
 FLOAT, DOUBLE = 4, 8
 THREADS = 2  #: of the runs that count
+DIM = 384  #: of the default backbone's features
 EMOJI = {"images": 1_000, "tests": 400, "tasks": 10, "classes": 200}
 
 
@@ -104,7 +105,7 @@ def rates(results: Path) -> Rates:
 
     looks = EMOJI["images"] + evaluations(EMOJI["tasks"], EMOJI["tests"] // EMOJI["tasks"])
     tap_seconds = seconds("ncm-tap") - seconds("ncm")
-    dim, step = 384, EMOJI["classes"] // EMOJI["tasks"]
+    dim, step = DIM, EMOJI["classes"] // EMOJI["tasks"]
     sizes = range(step, EMOJI["classes"] + 1, step)
     work = sum(_steps(config) * tap_flops(size, dim, _per_class(config), min(dim, 5 * size)) for size in sizes)
     epochs = config.train.epochs
@@ -152,14 +153,14 @@ def _measured(measured: Rates, results: Path) -> str:
         ("a picture in one epoch of SMoPE", f"{1000 * measured.learn:.1f} ms", "`emoji-r/smope` less looking and TAP"),
         ("arithmetic of TAP", f"{measured.arithmetic / 1e9:.0f} GFLOPs a second", "`emoji-r/ncm-tap` less `emoji-r/ncm`"),
     )
-    said = "Two threads of the machine that made the records, 84 px, the default backbone (384 dimensions). Other sizes are computed."
+    said = f"Two threads of the machine that made the records, 84 px, the default backbone ({DIM} dimensions). Other sizes are computed."
     return f"{said}{f' Besides, {bench} of `smope bench`.' if bench else ''}\n\n" + markdown(
         Sheet("", ("what", "measured", "where"), rows, numbers=("measured",))
     )
 
 
 def _by_classes(config: RunConfig, measured: Rates) -> str:
-    dim, settings, per_class = 384, Settings(), _per_class(config)
+    dim, settings, per_class = DIM, Settings(), _per_class(config)
     shape = backbone_info(config.backbone.name).shape
     laws: list[tuple[str, Callable[[int], str]]] = [
         ("the adapter file: head and statistics", lambda c: _size(state_bytes(c, dim) + fixed_bytes(config, dim, shape.heads))),
@@ -179,7 +180,7 @@ def _by_classes(config: RunConfig, measured: Rates) -> str:
 
 
 def _walls(config: RunConfig, measured: Rates) -> str:
-    dim, settings, per_class = 384, Settings(), _per_class(config)
+    dim, settings, per_class = DIM, Settings(), _per_class(config)
     walls = [
         ("the report's estimate of what old classes lost", _first(lambda c: estimate_bytes(c, dim, settings.draws) > MEMORY), "memory"),
         ("a step of TAP", _first(lambda c: tap_bytes(c, dim, per_class) > MEMORY), "memory"),
@@ -200,7 +201,7 @@ def _walls(config: RunConfig, measured: Rates) -> str:
 
 
 def _stream(config: RunConfig, measured: Rates) -> str:
-    dim, columns = 384, ("", *(f"{tasks:,} tasks" for tasks in (10, 100, TASKS)))
+    dim, columns = DIM, ("", *(f"{tasks:,} tasks" for tasks in (10, 100, TASKS)))
     each = CLASSES[-1] // TASKS
 
     def learning(tasks: int) -> float:
@@ -265,8 +266,7 @@ def _per_class(config: RunConfig) -> int:
 
 
 def _tap_seconds(classes: int, config: RunConfig, measured: Rates) -> float:
-    dim = 384
-    return _steps(config) * tap_flops(classes, dim, _per_class(config), dim) / measured.arithmetic
+    return _steps(config) * tap_flops(classes, DIM, _per_class(config), DIM) / measured.arithmetic
 
 
 def _flops(shape: object, size: int) -> float:

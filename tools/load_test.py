@@ -60,9 +60,11 @@ def server(path: Path, *more: str) -> Iterator[tuple[str, int]]:
     command = [sys.executable, "-m", "smope", "serve", str(path), "--port=0", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        found = re.search(r"http://[\w.:]+", process.stdout.readline())
-        assert found is not None
-        try:
+        try:  # also around the first line: one that is no address would be waited for without end
+            said = process.stdout.readline()
+            found = re.search(r"http://[\w.:]+", said)
+            if found is None:
+                raise SystemExit(f"the server did not say where it listens, but: {said.strip() or 'nothing'}")
             yield found.group(), process.pid
         finally:
             process.terminate()

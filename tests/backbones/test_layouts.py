@@ -374,10 +374,19 @@ def test_a_grid_without_the_class_row_is_timms_alone() -> None:
         convert(state, "dinov2")
 
 
-@pytest.mark.parametrize("name", ["patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight"])
+@pytest.mark.parametrize("name", ["patch_embed.proj.weight", "pos_embed", "blocks.0.mlp.fc1.weight", "reg_token"])
 def test_a_weight_that_gives_the_shape_but_has_the_wrong_axes_is_named(name: str) -> None:
     with pytest.raises(WeightsError, match=name):
-        convert({**spelt(), name: torch.zeros(3)}, "timm")
+        convert({**spelt(registers="reg_token"), name: torch.zeros(3)}, "timm")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("patch_embed.proj.weight", (DIM, 3, 0, 0)), ("patch_embed.proj.weight", (0, 3, PATCH, PATCH)), ("reg_token", (1, 0, DIM))],
+)
+def test_a_weight_that_gives_the_shape_but_is_empty_is_named(name: str, size: tuple[int, ...]) -> None:
+    with pytest.raises(WeightsError, match=re.escape(f"{name} is {size}")):
+        convert({**spelt(registers="reg_token"), name: torch.zeros(size)}, "timm")
 
 
 def test_what_is_no_tensor_is_named() -> None:

@@ -132,7 +132,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[.
     monkeypatch.setenv("SMOPE_CACHE", str(tmp_path / "cache"))
     servers: list[HTTPServer] = []
 
-    def offer(content: bytes, promised: int | None = None, status: int = 200) -> LinkSource:
+    def offer(content: bytes, promised: int | str | None = None, status: int = 200) -> LinkSource:
         class Site(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 self.send_response(status)
@@ -176,6 +176,17 @@ def test_a_site_that_fails_is_told_and_leaves_nothing(
     with pytest.raises(AssetError, match=said):
         site(content, **options).fetch(SILENT)
     assert leftovers(tmp_path / "cache") == []
+
+
+def test_endings_in_any_case(tmp_path: Path) -> None:
+    save_file(random_state(TINY), tmp_path / "VIT.SAFETENSORS")
+    assert read_checkpoint(tmp_path / "VIT.SAFETENSORS").keys() == random_state(TINY).keys()
+
+
+def test_a_length_that_is_no_number_promises_nothing(site: Callable[..., LinkSource]) -> None:
+    content = io.BytesIO()
+    torch.save(random_state(TINY), content)
+    assert site(content.getvalue(), promised="many").fetch(SILENT)
 
 
 def test_a_site_that_cannot_be_reached_says_where_to_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

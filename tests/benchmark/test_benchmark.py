@@ -1,5 +1,7 @@
 """The stopwatch itself: rounds are interleaved, the warm-up does not count, ratios are taken round by round."""
 
+import runpy
+import sys
 from dataclasses import replace
 
 import pytest
@@ -74,6 +76,21 @@ def test_a_prediction_computes_its_query_each_time():
     act()
     hook.remove()
     assert len(count) == 4
+
+
+def test_where_the_system_counts_no_peak_only_that_section_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.delitem(sys.modules, "smope.benchmark.memory")
+    monkeypatch.setattr(sys, "platform", "win32")
+    module = runpy.run_module("smope.benchmark.memory", run_name="anew")
+    with pytest.raises(SmopeError, match="no peak memory"):
+        module["growth"]("smope", "vit-tiny-test", 16, 2)
+
+
+def test_a_measurement_that_takes_too_long_is_told(monkeypatch):
+    monkeypatch.setattr("smope.benchmark.memory._TIME_LIMIT", 0.01)
+    with pytest.raises(SmopeError, match="took longer than"):
+        growth("smope", "vit-tiny-test", 16, 2)
 
 
 def test_memory_is_measured_in_a_process_of_its_own():

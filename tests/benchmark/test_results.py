@@ -58,7 +58,26 @@ def test_a_record_of_other_numerics_is_missing_again(place):
     assert [promise.lacks for promise in missing(place)] == ["made with numerics 0, now 1"]
 
 
-@pytest.mark.parametrize(("text", "said"), [(None, "There is no"), ("[1, 2]", "holds no list"), ("a: [", "is not YAML")])
+@pytest.mark.parametrize("text", ["{ half", "[]", "{}", '{"numerics": 1, "config": []}'])
+def test_a_damaged_record_is_missing_and_no_obstacle(place, text):
+    path = promises(place)[0].path
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert [promise.lacks for promise in promises(place)] == ["its record is damaged", "not yet run", "not yet run"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "There is no"),
+        ("[1, 2]", "holds no mapping"),
+        ("a: [", "cannot be read"),
+        ("", "promises nothing"),
+        ("quick.yaml: 3\n", r"the seeds of 'quick\.yaml' are 3"),
+        ("quick.yaml: [a]\n", r"the seeds of 'quick\.yaml' are \['a'\]"),
+        ("quick.yaml: [0]\nquick.yaml: [1]\n", "'quick.yaml' is given twice"),
+    ],
+)
 def test_a_list_that_is_none_is_refused(tmp_path, text, said):
     if text is not None:
         (tmp_path / "promised.yaml").write_text(text)

@@ -100,6 +100,15 @@ class TestBadLines:
         with pytest.raises(DataError, match=words):
             csv_list.csv_list(path, seed=0)
 
+    def test_one_file_in_other_letters_is_one_file_where_the_system_says_so(
+        self, pets: Path, draw, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        draw("pets/CAT 0.png")
+        monkeypatch.setattr("os.path.normcase", lambda path: str(path).lower())  # as on Windows
+        path = write(pets, "path,label,split\ncat 0.png,cat,train\nCAT 0.png,cat,test\n")
+        with pytest.raises(DataError, match=r"line 3: 'CAT 0\.png' stands in line 2 already"):
+            csv_list.csv_list(path, seed=0)
+
     def test_all_bad_lines_are_told_at_once_but_not_a_thousand(self, pets: Path) -> None:
         path = write(pets, "path,label\n" + "".join(f"gone-{number}.png,cat\n" for number in range(1000)))
         with pytest.raises(DataError, match=r"line 2: .*line 6: .*And 995 more") as caught:

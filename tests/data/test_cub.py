@@ -129,8 +129,9 @@ def test_what_is_missing_is_named(birds: Path, name: str) -> None:
             "images.txt",
             "3 001.Black_footed_Albatross/Black_footed_Albatross_0002",
             "3 001.Black_footed_Albatross/Black_footed_Albatross_0000",
-            "id",
+            r"images\.txt' names '001.*_0000.*' twice, as pictures 1 and 3",
         ),
+        ("images.txt", "3 001", "² 001", r"images\.txt', line 3"),  # a digit to some, and no number
         ("classes.txt", "2 002.Laysan", "2 002.Sooty", "two classes called 'Sooty Albatross'"),
     ],
 )

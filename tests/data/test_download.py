@@ -116,6 +116,12 @@ def test_another_piece_than_asked_for_is_not_appended(home: Home, tmp_path: Path
     assert (tmp_path / "file.bin.part").read_bytes() == CONTENT[:100_000]
 
 
+def test_a_length_that_is_no_number_promises_nothing(home: Home, tmp_path: Path) -> None:
+    home.headers["Content-Length"] = "²"  # a digit to some
+    download(home.remote(), tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT
+
+
 def test_a_wrong_hash_leaves_nothing(home: Home, tmp_path: Path) -> None:
     home.content = CONTENT[:-1] + b"?"
     with pytest.raises(AssetError, match=rf"not what is published.*{md5(home.content)}, expected {md5(CONTENT)}.*thrown away"):

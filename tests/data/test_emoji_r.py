@@ -115,9 +115,10 @@ def test_a_damaged_cache_says_what_to_delete(packages: Packages) -> None:
     (root / "manifest.json").write_text('{"classes": []}')
     with pytest.raises(AssetError, match=r"0 classes.*Delete '.*emoji-r'"):
         emoji_r.load(2)
-    (root / "manifest.json").write_text("{")
-    with pytest.raises(AssetError, match=r"damaged.*Delete '.*emoji-r'"):
-        emoji_r.load(2)
+    for text in ("{", '{"classes": [{"codepoint": 1, "name": "one"}]}'):
+        (root / "manifest.json").write_text(text)
+        with pytest.raises(AssetError, match=r"damaged.*Delete '.*emoji-r'"):
+            emoji_r.load(2)
     (root / "manifest.json").unlink()
     with pytest.raises(AssetError, match=r"without its manifest\.json.*Delete"):
         emoji_r.load(2)

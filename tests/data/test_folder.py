@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from pathlib import Path, PureWindowsPath
 
 import pytest
 
 from smope.data import Skipped, decode, folder
-from smope.data.folder import class_folders
+from smope.data.folder import _visible, class_folders
 from smope.errors import DataError
 
 
@@ -46,6 +47,16 @@ def test_a_ready_split_is_kept(draw, tmp_path: Path) -> None:
 def test_a_class_may_be_called_train(draw, tmp_path: Path) -> None:
     draw("things/train/1.png"), draw("things/tram/1.png")
     assert folder(tmp_path / "things", seed=0).classes == ("train", "tram")
+
+
+def test_pictures_stand_in_one_order_on_every_system() -> None:
+    class Place:
+        """A folder as Windows lists it, whose paths compare without regard to case."""
+
+        def iterdir(self) -> list[PureWindowsPath]:
+            return [PureWindowsPath("pets", name) for name in ("a.png", "B.png", "C.png")]
+
+    assert [path.name for path in _visible(Place())] == ["B.png", "C.png", "a.png"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ending", ["JPG", "Jpeg", "PNG", "webp", "bmp", "gif", "tif", "TIFF"])
@@ -92,8 +103,9 @@ def test_a_class_with_nothing_readable_is_an_error_that_says_what_was_seen(pets:
     (pets / "eel").mkdir()
     (pets / "eel" / "1.png").write_bytes(b"")
     (pets / "eel" / "list.csv").write_text("")
-    with pytest.raises(DataError, match=r"Class 'eel' has no readable pictures.*eel/list\.csv.*eel/1\.png"):
+    with pytest.raises(DataError, match=r"Class 'eel' has no readable pictures.*eel/list\.csv.*eel/1\.png") as caught:
         folder(pets, seed=0)
+    assert not re.search(r"\.\.|\.;", caught.value.problem)  # one sentence, one full stop
 
 
 def test_an_empty_class_is_an_error(pets: Path) -> None:

@@ -151,6 +151,7 @@ class TestLists:
             ("n02165456/art_0.jpg 0", "art_0.jpg 0", "line 1: 'art_0.jpg' is in none"),
             ("n02165456/art_0.jpg 0", "n02165456/art_0.jpg 5", "line 1: .* has the class number 5; n02165456 has 0"),
             ("n02165456/art_0.jpg 0", "n02165456/art_0.jpg", "line 1: "),
+            ("n02165456/art_0.jpg 0", "n02165456/art_0.jpg ²", "line 1: .* has the class number ²"),
             ("n02165456/art_0.jpg 0", "n02165456/toy_2.jpg 0", r"line 2: 'n02165456/toy_2\.jpg' is named twice"),
             ("n02165456/art_0.jpg 0", "n02165456/art_9.jpg 0", r"lacks pictures that coda_train\.txt names: n02165456/art_9\.jpg"),
             (

@@ -207,11 +207,14 @@ def test_a_damaged_cache_says_what_to_delete(index) -> None:
     for text, problem in (
         (manifest.replace('"cat"', '"dog"'), "is not the one this version writes"),
         ('{"classes": 3}', "is damaged"),
+        ('{"classes": [1, 2], "left_out": []}', "is damaged"),
         ("[]", "is damaged"),
     ):
         (root / "manifest.json").write_text(text)
         with pytest.raises(AssetError, match=rf"{problem}.*Delete '.*quickdraw' and prepare QuickDraw again"):
             quickdraw.load(4)
+    (root / "manifest.json").write_text(json.dumps({**json.loads(manifest), "left_out": [7]}))
+    assert quickdraw.load(4, test=2).notes == ()  # it names no sketch
     (root / "manifest.json").write_text(manifest)
     (root / "sketches.npy").write_bytes((root / "sketches.npy").read_bytes()[:-1])
     with pytest.raises(AssetError, match=r"sketches\.npy' cannot be read.*Delete"):

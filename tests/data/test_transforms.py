@@ -33,6 +33,19 @@ class TestViews:
             assert view.shape == (3, 28, 28) and view.dtype == np.uint8 and view.flags.c_contiguous
         assert transform.evaluate(noise(*shape)).shape == (3, 28, 28)
 
+    @pytest.mark.parametrize("shape", [(300_000, 1), (1, 300_000)])
+    def test_a_strip_takes_no_more_memory_than_a_picture(self, shape: tuple[int, int]) -> None:
+        assert Transform(224, "flip", "resize-crop").evaluate(noise(*shape)).shape == (3, 224, 224)
+
+    @pytest.mark.parametrize("shape", [(40, 900), (900, 40), (33, 50), (31, 31)])
+    def test_the_middle_of_a_strip_is_what_the_middle_of_the_whole_would_be(
+        self, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        transform, picture = Transform(28, "none", "resize-crop"), noise(*shape)
+        whole = transform.evaluate(picture).astype(int)
+        monkeypatch.setattr("smope.data.transforms.PIXEL_LIMIT", 0)
+        assert abs(transform.evaluate(picture).astype(int) - whole).max() <= 1
+
     @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
     def test_the_same_random_state_gives_the_same_view(self, augmentation: str) -> None:
         transform, picture = Transform(20, augmentation), noise(30, 30)

@@ -33,8 +33,9 @@ def test_a_part_alone_is_enough_and_no_file_is_nothing(tmp_path):
     assert load_analysis(tmp_path).key_pca is None
 
 
-def test_scores_that_are_all_the_same_can_be_drawn(tmp_path):
-    (tmp_path / "analysis.json").write_text(json.dumps({"scores": {"block": 0, "heads": [[0.0] * 5]}}))
+@pytest.mark.parametrize("score", [0.0, -7.5, 3e8])
+def test_scores_that_are_all_the_same_can_be_drawn(tmp_path, score):
+    (tmp_path / "analysis.json").write_text(json.dumps({"scores": {"block": 0, "heads": [[score] * 5]}}))
     assert "nan" not in score_boxes(load_analysis(tmp_path).scores, "i")
 
 
@@ -47,6 +48,9 @@ def test_scores_that_are_all_the_same_can_be_drawn(tmp_path):
         {"scores": {"block": 0, "heads": [[1, 2, 3]]}},
         {"scores": {"block": 0, "heads": [[1, 3, 2, 4, 5]]}},
         {"scores": {"block": 0, "heads": [[1, 2, 3, 4, math.inf]]}},
+        {"scores": {"block": 0, "heads": [[-1e308, 2, 3, 4, 1e308]]}},
+        {"scores": {"block": 0, "heads": [[1, 2, 3, 4, 10**400]]}},
+        {"key_pca": {**WHOLE["key_pca"], "head": math.inf}},
         {"key_pca": {**WHOLE["key_pca"], "keys": [["a", "b"]]}},
         {"key_pca": {**WHOLE["key_pca"], "explained": 0.4}},
     ],

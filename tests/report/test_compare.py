@@ -47,6 +47,11 @@ def test_a_changed_config_is_a_line_of_its_own_named_by_the_change(made):
     assert (first.name, second.name) == ("smope", "smope train.lr=0.5")
 
 
+def test_lines_that_differ_in_nothing_their_names_could_say_still_have_names_of_their_own(made):
+    found = lines([made(faa=faa, protocol=protocol) for faa, protocol in ((80.0, "a"), (70.0, "b"), (60.0, "c"))])
+    assert [line.name for line in found] == ["smope", "smope (2)", "smope (3)"]
+
+
 def test_where_a_run_was_computed_makes_no_other_line(made):
     (line,) = lines([made(), made(seed=1, config={"device": "cuda", "data": {"workers": 4}})])
     assert line.seeds == (0, 1)
@@ -106,6 +111,11 @@ def test_the_forms_hold_the_same_words(made):
     assert r"a\_b|c & " in latex(page) and r"76.00 $\pm$ 1.00" in latex(page) and r"\%" in latex(Sheet("", ("%",), ()))
     assert rows[0][6] == "sample-weighted" and rows[1][6] == "74.00 ± 0.00"
     assert json.loads(json.dumps(plain(comparison)))["lines"][0]["faa"] == {"mean": 76.0, "deviation": 1.0, "count": 2}
+
+
+def test_in_latex_every_line_of_a_note_is_a_comment():
+    page = latex(Sheet("", ("x",), (("1",),), notes=("first line\nsecond line", "another")))
+    assert page.splitlines()[:4] == ["% first line", "% second line", "% another", "\\begin{tabular}{l}"]
 
 
 @pytest.fixture

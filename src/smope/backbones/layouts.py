@@ -129,8 +129,12 @@ def expected_keys(depth: int, layer_scale: bool = False, registers: int = 0, qkv
 
 def infer_shape(state: Mapping[str, Tensor], heads: int) -> VitShape:
     """What converted weights say about the ViT they fit. How many heads share the width, they do not say."""
-    axes = {"patch_embed.proj.weight": 4, "pos_embed": 3, "blocks.0.mlp.fc1.weight": 2}
-    wrong = [f"{name} is {tuple(state[name].shape)}, expected {count} axes" for name, count in axes.items() if state[name].dim() != count]
+    axes = {"patch_embed.proj.weight": 4, "pos_embed": 3, "blocks.0.mlp.fc1.weight": 2, "reg_token": 3}
+    wrong = [
+        f"{name} is {tuple(state[name].shape)}, expected {count} axes and none of them empty"
+        for name, count in axes.items()
+        if name in state and (state[name].dim() != count or not state[name].numel())
+    ]
     if wrong:
         raise WeightsError(f"These are not the weights of a ViT: {'; '.join(wrong)}.", "Give the file of a ViT backbone.")
     return VitShape(

@@ -127,7 +127,8 @@ class LinkSource:
         by_hand = f"Or get it on a machine that reaches it, and set backbone.file=/path/to/{self.filename}."
         try:
             with urllib.request.urlopen(self.url, timeout=_PATIENCE_SECONDS) as response:
-                size = int(response.headers.get("Content-Length") or 0)
+                length = response.headers.get("Content-Length") or ""
+                size = int(length) if length.isdecimal() else 0
                 with open(target, "wb") as out, progress.bar(f"Fetching {self.filename}", size or None, "B") as bar:
                     while chunk := response.read(_CHUNK):
                         out.write(chunk)
@@ -175,7 +176,7 @@ def read_checkpoint(path: Path) -> Mapping[str, object]:
         raise AssetError(f"There is no file {path}.", "Check the path.")
     try:
         with telling_disk_errors(path):
-            raw = _READERS.get(path.suffix, _read_pickle)(path)
+            raw = _READERS.get(path.suffix.lower(), _read_pickle)(path)
     except SmopeError:
         raise
     except Exception as error:  # a damaged file stumbles anywhere: in safetensors, in a zip's folder, in a pickle's opcodes, in torch

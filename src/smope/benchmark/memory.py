@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import subprocess
 import sys
 from contextlib import suppress
@@ -22,10 +21,14 @@ _TIME_LIMIT = 600
 
 def growth(kind: str, backbone: str, pixels: int, batch: int) -> float:
     """MiB that three steps of this kind add to a fresh process."""
+    if sys.platform == "win32":
+        raise SmopeError("This system tells no peak memory.", "Name the other sections: smope bench training prediction.")
     asked = json.dumps({"kind": kind, "backbone": backbone, "pixels": pixels, "batch": batch})
-    done = subprocess.run(
-        [sys.executable, "-m", "smope.benchmark.memory", asked], capture_output=True, text=True, timeout=_TIME_LIMIT, check=False
-    )
+    command = [sys.executable, "-m", "smope.benchmark.memory", asked]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIME_LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        raise SmopeError(f"The process that measures memory took longer than {_TIME_LIMIT:g} s.", "Lower --batch-size.") from None
     if done.returncode:
         raise SmopeError(
             f"The process that measures memory failed: {done.stderr.strip()[-300:]}", "Free some memory, or lower --batch-size."
@@ -35,9 +38,11 @@ def growth(kind: str, backbone: str, pixels: int, batch: int) -> float:
 
 def _peak() -> float:
     """The most this process has held, in MiB: on Linux since `_forget_peak`, and not counting, as getrusage does, what its parent held."""
-    with suppress(OSError):
+    with suppress(OSError, IndexError):  # a sandbox's /proc may not say it
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    import resource  # which Windows does not have: there the other sections must still be found
+
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return kilobytes / (1024 * 1024 if sys.platform == "darwin" else 1024)
 

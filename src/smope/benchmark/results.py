@@ -6,11 +6,10 @@ record counts only while it is what its recipe says today: another config or ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import yaml
+from typing import Any
 
 from smope.config import RunConfig
 from smope.engine.record import LAST_BITS, NUMERICS, changed_keys
@@ -20,8 +19,10 @@ from smope.files import read_json, write_json
 from smope.many import Executor, OneAfterAnother, RunTask, records_of
 from smope.methods import find, resolve
 from smope.recipes import load_recipe
+from smope.recipes.text import parse_mapping
 
 PROMISES = "promised.yaml"
+_LINES = "Write lines such as `emoji-r/smope: [0, 1, 2]`."
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,12 @@ def promises(folder: Path) -> list[Promise]:
     """Everything promised in `folder`, in the order of its list."""
     path = folder / PROMISES
     try:
-        listed = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"There is no {path}.", "Name a folder with a list of promised records.") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML ({error}).", "Write lines such as `emoji-r/smope: [0, 1, 2]`.") from None
+    listed = parse_mapping(text, str(path))
+    if not listed:
+        raise ConfigError(f"{path} promises nothing.", _LINES)
     return list(_read(listed, folder))
 
 
@@ -72,10 +74,10 @@ def fulfil(
         yield promised[task.folder]
 
 
-def _read(listed: object, folder: Path) -> Iterator[Promise]:
-    if not isinstance(listed, dict):
-        raise ConfigError(f"{folder / PROMISES} holds no list of promises.", "Write lines such as `emoji-r/smope: [0, 1, 2]`.")
+def _read(listed: Mapping[str, Any], folder: Path) -> Iterator[Promise]:
     for recipe, seeds in listed.items():
+        if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+            raise ConfigError(f"{folder / PROMISES}: the seeds of '{recipe}' are {seeds!r}.", _LINES)
         for seed in seeds:
             config = resolve(load_recipe(recipe, seed=seed))
             path = folder / recipe / f"seed{seed}" / RECORD
@@ -85,7 +87,12 @@ def _read(listed: object, folder: Path) -> Iterator[Promise]:
 def _lacks(config: RunConfig, path: Path) -> str:
     if not path.exists():
         return "not yet run"
-    record = read_json(path)
+    try:
+        record = read_json(path)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or "numerics" not in record or not isinstance(record.get("config"), dict):
+        return "its record is damaged"
     if record["numerics"] != NUMERICS:
         return f"made with numerics {record['numerics']}, now {NUMERICS}"
     changed = sorted(set(changed_keys(record["config"], config.model_dump(mode="json"))) - LAST_BITS)

@@ -98,7 +98,7 @@ def _line(path: Path, header: list[str], row: list[str], number: int, first_of: 
     file = path.parent / line.path
     if not os.path.isfile(file):  # unlike Path's own it answers for names that no file can have
         return line, f"there is no file '{file}'"
-    earlier = first_of.setdefault(os.path.normpath(file), number)
+    earlier = first_of.setdefault(os.path.normcase(os.path.normpath(file)), number)
     return line, f"'{line.path}' stands in line {earlier} already" if earlier != number else ""
 
 

@@ -82,7 +82,11 @@ def _read(place: Path) -> tuple[tuple[str, ...], list[ImageRef], list[ImageRef]]
     classes = {number: _readable(names[number]) for number in sorted(names, key=int)}
     train: list[ImageRef] = []
     test: list[ImageRef] = []
+    first_of: dict[str, str] = {}
     for number, file in files.items():
+        earlier = first_of.setdefault(file, number)
+        if earlier != number:  # under two numbers it could be learned and tested on
+            raise DataError(f"'{place / LISTS[0]}' names '{file}' twice, as pictures {earlier} and {number}.", _REMEDY)
         label, split = labels.get(number), splits.get(number)
         if label is None or split is None:
             raise DataError(f"'{place / LISTS[1 if label is None else 2]}' says nothing of picture {number}, '{file}'.", _REMEDY)
@@ -101,7 +105,7 @@ def _table(path: Path) -> dict[str, str]:
         if not line.strip():
             continue
         number, _, value = line.strip().partition(" ")
-        if not number.isdigit() or not value:
+        if not number.isdecimal() or not value:
             raise DataError(f"'{path}', line {line_number}: '{line}' is not a number and a value.", _REMEDY)
         if number in table:
             raise DataError(f"'{path}', line {line_number}: there already is a line for {number}.", _REMEDY)
@@ -115,7 +119,7 @@ def _readable(name: str) -> str:
     'Black footed Albatross'
     """
     number, dot, words = name.partition(".")
-    return (words if dot and number.isdigit() else name).replace("_", " ")
+    return (words if dot and number.isdecimal() else name).replace("_", " ")
 
 
 def _check_present(place: Path, wanted: list[ImageRef], present: list[str]) -> None:

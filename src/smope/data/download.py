@@ -102,7 +102,7 @@ def _fetch_rest(remote: Remote, part: Path, progress: Progress) -> bool:
             _discard(part)
             have = 0
         length = response.headers.get("Content-Length")
-        total = have + int(length) if length and length.isdigit() else None
+        total = have + int(length) if length and length.isdecimal() else None
         write_json(_beside(part, ".json"), {"url": remote.url, "validator": _validator(response), "total": total})
         with open(part, "ab") as out, progress.bar(f"Fetching {remote.filename}", total, "B") as bar:
             bar.advance(have)

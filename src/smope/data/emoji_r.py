@@ -168,9 +168,9 @@ def _read_manifest() -> list[Emoji]:
     manifest = _SET.manifest()
     try:
         chosen = [Emoji(**entry) for entry in manifest["classes"]]
+        _check_choice(chosen, f"The manifest of Emoji-R in '{_SET.path}' is not the one this version writes", _SET.remedy)
     except (KeyError, TypeError) as cause:
         raise _SET.damaged(cause) from cause
-    _check_choice(chosen, f"The manifest of Emoji-R in '{_SET.path}' is not the one this version writes", _SET.remedy)
     return chosen
 
 

@@ -101,7 +101,8 @@ def _scan_class(root: Path, place: Path, refs: list[ImageRef], skipped: list[Ski
 
 def _visible(place: Path) -> list[Path]:
     try:
-        return sorted(path for path in place.iterdir() if not (path.name.startswith(".") or path.name.lower() in _LITTER))
+        paths = [path for path in place.iterdir() if not (path.name.startswith(".") or path.name.lower() in _LITTER)]
+        return sorted(paths, key=lambda path: path.name)  # paths themselves compare without regard to case on Windows
     except OSError as cause:
         raise DataError(f"'{place}' cannot be listed: {cause.strerror}.", "Is its disk still there, and may you read it?") from cause
 
@@ -118,6 +119,6 @@ def _check_complete(root: Path, trained: Path, classes: tuple[str, ...], good: l
     for name in classes:
         if name not in learnable:
             place = _id(root, trained / name)
-            reasons = [f"'{entry.id}': {entry.reason}" for entry in skipped if entry.id.startswith(f"{place}/")]
+            reasons = [f"'{entry.id}': {entry.reason.rstrip('.')}" for entry in skipped if entry.id.startswith(f"{place}/")]
             seen = f" Left out there: {'; '.join(reasons[:3])}{' ...' if len(reasons) > 3 else ''}." if reasons else ""
             raise DataError(f"Class '{name}' has no readable pictures in '{trained / name}'.{seen}", _LAYOUT)

@@ -120,7 +120,7 @@ def _text_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
     for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         if line.strip():
             file, _, target = line.strip().rpartition(" ")
-            yield f"line {number}", file, int(target) if target.isdigit() else target
+            yield f"line {number}", file, int(target) if target.isdecimal() else target
 
 
 def _per_task(seen: Counter[str], seed: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import random
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -159,7 +159,7 @@ class ImageSet:
         self.refs: tuple[ImageRef, ...] = tuple(refs)
         self._store = _Store(cache_bytes)
         if len(set(self.ids)) != len(self.refs):
-            twice = next(id for id in self.ids if self.ids.count(id) > 1)
+            ((twice, _),) = Counter(self.ids).most_common(1)
             raise DataError(f"Two pictures have the id '{twice}'.", "Ids must be unique within a set.")
 
     def __len__(self) -> int:

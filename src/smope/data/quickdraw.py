@@ -153,10 +153,10 @@ def _left_out(names: list[str], sketches_CNHW: NDArray[np.uint8]) -> list[str]:
 def _read_manifest() -> tuple[tuple[str, ...], frozenset[str]]:
     manifest = _SET.manifest()
     try:
-        names, left_out = list(manifest["classes"]), frozenset(manifest["left_out"])
+        names, left_out = list(manifest["classes"]), frozenset(map(str, manifest["left_out"]))
+        _check_names(names, f"The manifest of QuickDraw in '{_SET.path}' is not the one this version writes", _SET.remedy)
     except (KeyError, TypeError) as cause:
         raise _SET.damaged(cause) from cause
-    _check_names(names, f"The manifest of QuickDraw in '{_SET.path}' is not the one this version writes", _SET.remedy)
     return tuple(names), left_out
 
 

@@ -137,7 +137,6 @@ for _name, _classes, _use in (
     )
 _QUICKDRAW = (quickdraw.LICENCE, "14 MB", quickdraw.prepare, quickdraw.is_prepared)
 _CIFAR_10 = (cifar10.LICENCE, "139 MB", cifar10.prepare, cifar10.is_prepared)
-_FRUIT = groceries.PICTURES["train"]
 _GROCERIES = (groceries.LICENCE, "61 MB", groceries.prepare, groceries.is_prepared)
 for _name, _use, _training, _fetched, (_licence, _size, _prepare, _is_prepared) in (
     ("quickdraw-100", "100 things sketched by hand, 10 training and 10 test sketches each", 1_000, quickdraw.load_100, _QUICKDRAW),

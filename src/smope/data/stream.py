@@ -157,7 +157,8 @@ def _given_order(classes: Sequence[str], order: Sequence[str]) -> tuple[str, ...
             raise ConfigError(f"data.order names '{name}', which is no class of this data set.", nearest(name, classes))
         if count > 1:
             raise ConfigError(f"data.order names '{name}' {count} times.", "Name every class once.")
-    missing = [name for name in classes if name not in set(order)]
+    named = set(order)
+    missing = [name for name in classes if name not in named]
     if missing:
         raise ConfigError(f"data.order leaves out {len(missing)} classes, '{missing[0]}' among them.", "Name every class once.")
     return tuple(order)

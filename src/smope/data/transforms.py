@@ -29,7 +29,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from smope.data.decoding import Pixels
+from smope.data.decoding import PIXEL_LIMIT, Pixels
 from smope.errors import ConfigError, nearest
 
 Triple = tuple[float, float, float]
@@ -176,6 +176,10 @@ def _resize_crop(image: Image.Image, size: int) -> Image.Image:
     scale = shorter / min(image.size)
     wide, high = (shorter if side == min(image.size) else int(side * scale) for side in image.size)
     left, top = round((wide - size) / 2), round((high - size) / 2)
+    if wide * high > PIXEL_LIMIT:  # a strip, which would fill the memory: its middle alone, the same pixels up to rounding
+        across, down = image.width / wide, image.height / high
+        middle = (left * across, top * down, (left + size) * across, (top + size) * down)
+        return image.resize((size, size), Image.Resampling.BILINEAR, box=middle)
     return image.resize((wide, high), Image.Resampling.BILINEAR).crop((left, top, left + size, top + size))
 
 

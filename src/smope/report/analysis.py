@@ -25,6 +25,7 @@ NAME = "analysis.json"
 _SIZE = Size(328, 0, "any")
 _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 280.0, 40.0, 320.0, 12.0, 240.0
 _FIVE, _PLANE = 5, 2
+_LARGEST = 1e9  #: of a score or a place
 Numbers = tuple[float, ...]
 
 
@@ -63,7 +64,7 @@ def load_analysis(folder: Path) -> Analysis | None:
     try:
         values = read_json(path)
         return Analysis(_scores(values.get("scores")), _key_pca(values.get("key_pca")))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} is not as an analysis should be ({error}).", "Make it again, or remove it.") from None
 
 
@@ -85,8 +86,8 @@ def _key_pca(values: Any) -> KeyPca | None:
 
 def _rows(values: Any, length: int) -> tuple[Numbers, ...]:
     rows = tuple(tuple(float(value) for value in row) for row in values)
-    if not rows or any(len(row) != length or not all(map(math.isfinite, row)) for row in rows):
-        raise ValueError(f"expected rows of {length} finite numbers")
+    if not rows or any(len(row) != length or not all(abs(value) <= _LARGEST for value in row) for row in rows):
+        raise ValueError(f"expected rows of {length} numbers, none beyond {_LARGEST:g}")
     return rows
 
 
@@ -142,7 +143,8 @@ def key_plane(pca: KeyPca, ident: str) -> Html:
 
 def _range(values: Sequence[float]) -> tuple[float, float, list[float]]:
     """Round ends around the values, and the ticks between them."""
-    _, step = round_up(max(max(values) - min(values), 1e-9), 5)
+    least = 1e-9 * max(1.0, *map(abs, values))  # below it, the ends would be one number
+    _, step = round_up(max(max(values) - min(values), least), 5)
     first, last = math.floor(min(values) / step), math.ceil(max(values) / step)
     last = max(last, first + 1)
     return first * step, last * step, [index * step for index in range(first, last + 1)]

@@ -7,6 +7,7 @@ Two are seeds of one line only if their configs agree in everything but the seed
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -279,15 +280,19 @@ def _line(name: str, records: Sequence[Record]) -> Line:
 
 
 def _names(records: Sequence[Record]) -> list[str]:
-    """What each line is called: its recipe, or its method; where two would be called the same, also what the second has changed."""
+    """What each line is called: its recipe, or its method; where two would be called the same, also what the second has changed.
+
+    Where that is nothing (two versions may have put one protocol in other words), it is counted.
+    """
     named: dict[str, Record] = {}
     for record in records:
         name = _recipe(record)
         if name in named:
             config, before = record["config"], named[name]["config"]
             changes = [f"{key}={_value(config, key)}" for key in changed_keys(before, config) if key != "seed"]
-            name = f"{name} {' '.join(changes)}"
-        named[name] = record
+            name = " ".join([name, *changes])
+        counted = (name if number == 1 else f"{name} ({number})" for number in itertools.count(1))
+        named[next(free for free in counted if free not in named)] = record
     return list(named)
 
 

@@ -1,7 +1,7 @@
 """The field's first figure: accuracy after each task, one line a run, each named at its own end.
 
 Lines differ in colour and in marker, so that the figure also reads in grey print and to the colour-blind (the palette is Okabe
-and Ito's). matplotlib is an extra and is imported when a figure is asked for; no global state of it is touched.
+and Ito's).
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smope.errors import SmopeError, nearest
-from smope.files import atomic_write
 from smope.metrics import task_averages
-from smope.report.drawing import COLOURS, DPI, FAINT, FONT_POINTS, INK, load_matplotlib
+from smope.report.drawing import COLOURS, FAINT, FONT_POINTS, INK, canvas, write
 from smope.report.records import Record
 
 if TYPE_CHECKING:
@@ -33,17 +32,12 @@ def curves(records: Mapping[str, Record], path: Path, title: str = "") -> Path:
     kind = path.suffix.lower().lstrip(".")
     if kind not in FORMATS:
         raise SmopeError(f"{path} does not end in a format we draw.", nearest(kind, FORMATS))
-    matplotlib, Figure = load_matplotlib()
-    # a fixed salt and no date: the same records give the same bytes
-    with matplotlib.rc_context({"font.size": FONT_POINTS, "svg.hashsalt": "smope", "text.parse_math": False}):
-        figure = Figure(_SIZE_INCHES)
-        figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.08)
+    with canvas(_SIZE_INCHES) as figure:
         axes = figure.add_subplot()
         lines = {name: task_averages(record["accuracy"]) for name, record in records.items()}
         _draw(axes, lines)
         _dress(axes, lines, list(records.values()), title)
-        with atomic_write(path) as temporary:
-            figure.savefig(temporary, format=kind, dpi=DPI, metadata={"Date": None} if kind == "svg" else None)
+        write(figure, path)
     return path
 
 

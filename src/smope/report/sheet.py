@@ -70,7 +70,8 @@ def latex(sheet: Sheet) -> str:
     """
     shape = "".join("r" if name in sheet.numbers else "l" for name in sheet.columns)
     rules = ["\\toprule", _latex_row(sheet.columns), "\\midrule", *map(_latex_row, sheet.rows), "\\bottomrule"]
-    return "\n".join([*(f"% {note}" for note in sheet.notes), f"\\begin{{tabular}}{{{shape}}}", *rules, "\\end{tabular}"]) + "\n"
+    said = [f"% {line}" for note in sheet.notes for line in note.splitlines()]
+    return "\n".join([*said, f"\\begin{{tabular}}{{{shape}}}", *rules, "\\end{tabular}"]) + "\n"
 
 
 def _latex_row(words: Sequence[str]) -> str:

@@ -139,9 +139,8 @@ def _one_run(dataset: str | None) -> list[Cell]:
 
 def _curves(dataset: str | None) -> list[Cell]:
     one = dataset or "cub-200"
-    known = {info.name for info in list_recipes()}
     wanted = ("smope", "one-prompt", "vq-prompt", "ovor", "hide-prompt", "coda-prompt")
-    return [Cell(method, "", recipe) for method in wanted if (recipe := recipe_of(method, one)) in known]
+    return [Cell(method, "", recipe_of(method, one)) for method in _with_recipe(wanted, one)]
 
 
 def _aggregation(dataset: str | None) -> list[Cell]:
@@ -201,20 +200,28 @@ def read_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     try:
         for part in text.split(","):
-            first, _, last = part.partition("-")
-            seeds += range(int(first), int(last or first) + 1)
+            first, dash, last = part.partition("-")
+            named = range(int(first), int(last if dash else first) + 1)
+            if not named:
+                raise ValueError(f"{part} runs backwards")
+            seeds += named
     except ValueError:
-        seeds = []
-    if not seeds:
-        raise ConfigError(f"'{text}' names no seeds.", "Write them like 0-4, or 0,2.")
+        raise ConfigError(f"'{text}' names no seeds.", "Write them like 0-4, or 0,2.") from None
     return list(dict.fromkeys(seeds))
 
 
 def _rows(table: str, dataset: str) -> list[str]:
     """The paper's rows that have a recipe on this set."""
+    return _with_recipe(paper_tables()[table]["rows"], dataset)
+
+
+def _with_recipe(methods: Iterable[str], dataset: str) -> list[str]:
     known = {info.name for info in list_recipes()}
-    rows: Iterable[str] = paper_tables()[table]["rows"]
-    return [row for row in rows if recipe_of(row, dataset) in known]
+    found = [method for method in methods if recipe_of(method, dataset) in known]
+    if not found:
+        sets = {name.partition("/")[0] for name in known} - {dataset}
+        raise ConfigError(f"No method of this table or figure has a recipe on '{dataset}'.", nearest(dataset, sets))
+    return found
 
 
 def _paper_cell(table: str, row: str, column: str, prefix: str, recipe: str, overrides: Sequence[str] = (), *, ours: bool = False) -> Cell:

@@ -75,11 +75,10 @@ def estimate(planned: Sequence[Planned]) -> float | None:
 
 def write_table(sheet: Sheet, stem: Path) -> list[Path]:
     """The table as Markdown, CSV and LaTeX beside one another."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     paths = []
     for suffix, form in _FORMS.items():
         path = stem.with_suffix(f".{suffix}")
         with atomic_write(path) as temporary:
-            temporary.write_text(form(sheet), encoding="utf-8")
+            temporary.write_text(form(sheet), encoding="utf-8", newline="\n")
         paths.append(path)
     return paths
