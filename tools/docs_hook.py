@@ -20,6 +20,7 @@ import docs_results
 import docs_scale
 import docs_speed
 import docs_studies
+import soak.report as soak_report
 from smope.report import palette
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "promised": lambda: docs_results.promised(ROOT / "results"),
     "curves": lambda: docs_results.curves_of(ROOT / "results" / "emoji-r"),
     "usage": lambda: docs_results.usage_of(ROOT / "results" / "emoji-r" / "smope" / "seed0"),
+    "soak": soak_report.page,
     "speed": lambda: docs_speed.page(ROOT / "results" / "speed"),
     "scale": lambda: docs_scale.page(ROOT / "results"),
     "layers": lambda: docs_layers.diagram(ROOT / "pyproject.toml"),

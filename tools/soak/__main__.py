@@ -26,7 +26,7 @@ def main() -> None:
         "--only", nargs="*", choices=list(parts.PARTS), default=list(parts.PARTS), metavar="PART", help=", ".join(parts.PARTS)
     )
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
-    parser.add_argument("--keep", type=Path, default=None, metavar="DIR", help="where results/soak.json and docs/soak.md go")
+    parser.add_argument("--keep", type=Path, default=None, metavar="DIR", help="below which results/soak.json goes")
     given = parser.parse_args()
     asked = Asked(given.small, given.seed)
     rows = [row for name in given.only for row in _tried(name, asked)]
@@ -34,7 +34,7 @@ def main() -> None:
     print(report.table(values))
     partly = set(given.only) != set(parts.PARTS)
     if given.keep is not None or not (given.small or partly):
-        print("kept as", *report.keep(values, given.keep or report.ROOT))
+        print("kept as", report.keep(values, given.keep or report.ROOT))
     failed = [row.what for row in rows if row.verdict == "FAILED"]
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")

@@ -1,24 +1,19 @@
-"""One table of what a soak has seen: printed, and kept as JSON and as a page of the documentation, with its date and commit."""
+"""One table of what a soak has seen, with its date and commit: printed, and kept as JSON, which docs/reliability.md shows."""
 
 from __future__ import annotations
 
-import platform
 import subprocess
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from smope.files import atomic_write, write_json
+from smope.engine.runtime import machine
+from smope.files import read_json, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
+KEPT = Path("results/soak.json")
 HEAD = "| what | asked for | seen | verdict | seconds |\n|---|---|---|---|---:|\n"
-INTRO = """\
-# What was tried to break it
-
-`make soak` repeats all of this; the table is written by it (`tools/soak`), never by hand.
-
-"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ def summary(rows: list[Row], small: bool) -> dict[str, Any]:
         "commit": _commit(),
         "full": not small,
         "seconds": round(sum(row.seconds for row in rows), 1),
-        "machine": {"system": platform.platform(), "python": platform.python_version()},
+        "machine": machine(),
         "rows": [{**asdict(row), "seconds": round(row.seconds, 1)} for row in rows],
     }
 
@@ -48,17 +43,21 @@ def table(values: dict[str, Any]) -> str:
     """The table as Markdown."""
     rows = (f"| {row['what']} | {row['asked']} | {row['seen']} | {row['verdict']} | {row['seconds']:.0f} |\n" for row in values["rows"])
     kind = "" if values["full"] else "A small soak, to see that it works; the figures that count come from the full one. "
-    where = f"{values['date'][:10]}, commit {values['commit']}, Python {values['machine']['python']}"
+    where = f"{values['date'][:10]}, commit {values['commit']}, {values['machine']['cores']} cores of {values['machine']['processor']}"
     return f"{HEAD}{''.join(rows)}\n{kind}{where}, {values['seconds'] / 60:.1f} minutes.\n"
 
 
-def keep(values: dict[str, Any], root: Path = ROOT) -> list[Path]:
-    """Write the JSON and the page; where they lie."""
-    paths = [root / "results" / "soak.json", root / "docs" / "soak.md"]
-    write_json(paths[0], values)
-    with atomic_write(paths[1]) as temporary:
-        temporary.write_text(INTRO + table(values), encoding="utf-8")
-    return paths
+def keep(values: dict[str, Any], root: Path = ROOT) -> Path:
+    """Write it down; where it lies."""
+    path = root / KEPT
+    write_json(path, values)
+    return path
+
+
+def page(root: Path = ROOT) -> str:
+    """What the documentation shows of the last full soak."""
+    path = root / KEPT
+    return table(read_json(path)) if path.exists() else "Not yet run: there is no results/soak.json."
 
 
 def _commit() -> str:
