@@ -12,7 +12,7 @@ from smope.classifier.knowledge import Body
 from smope.classifier.settings import AUTO, Settings, plan
 from smope.config import RunConfig
 from smope.data import Transform
-from smope.engine.runtime import SingleProcess
+from smope.engine.runtime import SingleProcess, choose_device
 from smope.errors import AssetError, WeightsError
 from smope.progress import Progress
 
@@ -44,12 +44,13 @@ def embody(
 def embody_stored(document: Document, place: str, file: str | Path | None, progress: Progress, lent: Body | None = None) -> Body:
     """The frozen part that an adapter was taught with; other weights under the same name are refused.
 
-    Weights that are in memory already, in `lent`, are shared where they are the right ones.
+    Weights that are in memory already, in `lent`, are shared where they are the right ones, in the right place.
     """
     config = document.config
-    if lent is not None and (lent.fingerprint, lent.config.backbone.image_size) == (
+    if lent is not None and (lent.fingerprint, lent.config.backbone.image_size, lent.runtime.device) == (
         document.backbone.fingerprint,
         config.backbone.image_size,
+        choose_device(config.device),
     ):
         return _body(config, document.settings, lent.vit, Transform(**document.preprocessing.model_dump()), lent.fingerprint)
     config = config.model_copy(update={"backbone": config.backbone.model_copy(update={"file": None})})  # a file names no other file
@@ -65,6 +66,7 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
 
 def _body(config: RunConfig, settings: Settings, vit: FrozenViT, transform: Transform, fingerprint: str | None = None) -> Body:
     runtime = SingleProcess(config.device, config.threads, config.precision)
+    vit.checkpointing = bool(config.train.checkpointing)
     return Body(config, settings, vit.to(runtime.device), fingerprint or vit.fingerprint, transform, runtime)
 
 
@@ -77,6 +79,8 @@ def _choose(name: str, image_size: int, file: str | Path | None, progress: Progr
         vit = load_backbone(PREFERRED, file=path, image_size=image_size, progress=progress)
         note = f"backbone: {PREFERRED}, the published weights"
     except (AssetError, WeightsError) as error:
+        if path is not None:  # the user's own choice: it is mended, not passed over
+            raise
         note = f"backbone: {FALLBACK}, because {PREFERRED} cannot be had here ({error.problem.rstrip('.')})"
         progress.say(note)
         return FALLBACK, load_backbone(FALLBACK, image_size=image_size, progress=progress), (note,)
@@ -86,8 +90,6 @@ def _choose(name: str, image_size: int, file: str | Path | None, progress: Progr
 
 def _load(config: RunConfig, file: str | Path | None, progress: Progress) -> FrozenViT:
     chosen = file or config.backbone.file
-    vit = load_backbone(
+    return load_backbone(
         config.backbone.name, file=Path(chosen) if chosen else None, image_size=config.backbone.image_size, progress=progress
     )
-    vit.checkpointing = bool(config.train.checkpointing)
-    return vit
