@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -195,13 +196,14 @@ def test_a_free_lock_makes_nobody_wait(tmp_path: Path) -> None:
             pass
 
 
-def test_two_processes_under_a_lock_lose_no_update(tmp_path: Path) -> None:
-    script = """
+@pytest.mark.parametrize("keep", [True, False])
+def test_two_processes_under_a_lock_lose_no_update(tmp_path: Path, keep: bool) -> None:
+    script = f"""
 import sys, time, pathlib
 from smope import files
 folder = pathlib.Path(sys.argv[1])
 for _ in range(8):
-    with files.lock(folder / "lock"):
+    with files.lock(folder / "lock", keep={keep}):
         count = int((folder / "count").read_text())
         time.sleep(0.005)
         (folder / "count").write_text(str(count + 1))
@@ -210,6 +212,26 @@ for _ in range(8):
     both = [run_python(script, tmp_path), run_python(script, tmp_path)]
     assert [process.wait() for process in both] == [0, 0]
     assert (tmp_path / "count").read_text() == "16"
+    assert (tmp_path / "lock").exists() == keep
+
+
+def test_a_lock_file_that_is_not_kept_is_waited_for_like_any_other(tmp_path: Path) -> None:
+    """Whoever waits holds a file that its owner removes: what he then gets is worth nothing, and he must ask again."""
+    waited, went = [], []
+
+    def wait() -> None:
+        with files.lock(tmp_path / "lock", lambda: waited.append(True), keep=False):
+            went.append(True)
+
+    with files.lock(tmp_path / "lock", keep=False):
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        until(lambda: len(waited) == 3, "nobody waits")
+        assert went == []
+    for thread in threads:
+        thread.join()
+    assert len(went) == 3 and len(waited) == 3 and not (tmp_path / "lock").exists()
 
 
 def test_wide_json_reads_the_same_with_a_line_an_entry(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -173,24 +173,43 @@ def sweep(folder: Path, held: Callable[[str], bool] = lambda name: False) -> lis
 
 
 @contextmanager
-def lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+def lock(path: Path, waiting: Callable[[], None] | None = None, *, keep: bool = True) -> Iterator[None]:
     """Hold `path` against other processes and threads. The system lets go of it when its owner dies, however it dies.
 
-    `waiting` is called once if someone else holds it. The file stays: removing a lock file that another may be opening is a race.
+    `waiting` is called once if someone else holds it. The file stays unless `keep` is false, which is for files that lie among the
+    user's own: then its owner removes it, and whoever waited for it asks again for the one that now bears its name. (Windows removes no
+    open file; there it stays.)
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b", opener=_without_others) as handle, _not_inherited(handle):
-        if not _take(handle.fileno()):
-            if waiting is not None:
-                waiting()
-            while not _take(handle.fileno()):
-                time.sleep(_LOCK_POLL_SECONDS)
-        try:
-            yield
-        finally:
-            # not left to close(): a forked child may share the handle and would go on holding the lock
-            if not handle.closed:
-                _give(handle.fileno())
+    is_held = False
+    while not is_held:
+        with open(path, "a+b", opener=_without_others) as handle, _not_inherited(handle):
+            if not _take(handle.fileno()):
+                if waiting is not None:
+                    waiting()
+                    waiting = None
+                while not _take(handle.fileno()):
+                    time.sleep(_LOCK_POLL_SECONDS)
+            is_held = keep or not _is_removed(path, handle)
+            try:
+                if is_held:
+                    yield
+            finally:
+                if not handle.closed:
+                    if is_held and not keep:
+                        with suppress(OSError):  # while it is held: nobody can be holding another of that name
+                            path.unlink()
+                    # not left to close(): a forked child may share the handle and would go on holding the lock
+                    _give(handle.fileno())
+
+
+def _is_removed(path: Path, handle: IO[bytes]) -> bool:
+    """Whether the last owner has removed the file that was waited for. Both signs must be there: some disks make up one of them."""
+    mine = os.fstat(handle.fileno())
+    try:
+        return mine.st_nlink == 0 and not os.path.samestat(mine, path.stat())
+    except FileNotFoundError:
+        return True
 
 
 _HELD: set[IO[bytes]] = set()

@@ -247,3 +247,26 @@ def test_an_adapter_is_held_by_one_learner(tmp_path: Path) -> None:
     with alone(file, waiting=lambda: waited.append("waited")):
         pass
     assert waited == []
+
+
+def test_a_loaded_classifier_does_not_look_at_its_file_any_more(file: Path) -> None:
+    """`cp backup.smope shop.smope` writes into the file that a server has open; on Windows an open one could not be replaced."""
+    loaded = ContinualClassifier.load(file)
+    known, (_, tensors) = loaded.experts, read(file)
+    copies = {name: tensor.clone() for name, tensor in tensors.items()}
+    file.write_bytes(bytes(file.stat().st_size))
+    assert loaded.experts == known
+    assert all(torch.equal(tensor, copies[name]) for name, tensor in tensors.items())
+
+
+def test_a_folder_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(AdapterError, match=r"no folder .*nowhere"), alone(tmp_path / "nowhere/shop.smope"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_beside_an_adapter_that_was_held(tmp_path: Path) -> None:
+    with pytest.raises(ValueError), alone(tmp_path / "shop.smope"):
+        assert [path.name for path in tmp_path.iterdir()] == [".shop.smope.lock"]
+        raise ValueError
+    assert list(tmp_path.iterdir()) == []

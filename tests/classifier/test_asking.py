@@ -53,7 +53,10 @@ def test_what_cannot_be_read_is_an_error_in_predict_and_a_reason_in_a_stream(tau
         taught.predict(mixed)
     answers = [answer for _, answer in taught.stream(mixed)]
     assert [isinstance(answer, Skipped) for answer in answers] == [False, True, True, False]
+    assert answers[1].reason.startswith("Cannot read it as a picture: ") and answers[2].reason == "it is a folder, not a picture."
     assert answers[3].label == taught.predict(draw("blue", 2))
+    with pytest.raises(DataError, match=r"gone\.jpg"):
+        taught.predict_proba(mixed)
 
 
 def test_an_answer_has_runners_up_that_add_up_to_one(taught: ContinualClassifier) -> None:
@@ -87,6 +90,9 @@ def test_an_untaught_classifier_says_so_before_its_backbone_is_asked_for(monkeyp
     monkeypatch.setattr(ContinualClassifier, "_ready", lambda self: pytest.fail("the backbone was asked for"))
     with pytest.raises(DataError, match="knows no class yet"):
         ContinualClassifier().predict(draw("red", 1))
+    with pytest.raises(ConfigError, match="Too few pictures were held back"):
+        ContinualClassifier().predict(draw("red", 1), none_of_these="?")
+    assert not ContinualClassifier().can_export
 
 
 def test_none_of_these_is_said_of_what_lies_too_far(make: Make) -> None:

@@ -44,6 +44,8 @@ def test_what_is_no_picture_is_left_out_with_its_reason(tmp_path: Path) -> None:
     assert set(reasons) == {f"red/{name}" for name in ("cut.jpg", "bill.pdf", "fake.png", "empty.png", "vast.png")}
     assert "truncated" in reasons["red/cut.jpg"].lower() and "does not end in" in reasons["red/bill.pdf"]
     assert "none of JPEG" in reasons["red/fake.png"] and "400000000" in reasons["red/vast.png"]
+    again = {id: reason for id, reason in reasons.items() if id in reason or str(tmp_path) in reason}
+    assert again == {}, "the line begins with the name"
 
 
 def test_a_folder_of_pdfs_is_refused_with_the_reasons(tmp_path: Path) -> None:

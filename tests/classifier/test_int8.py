@@ -76,6 +76,22 @@ def test_two_products_of_the_same_rows_share_their_rounding() -> None:
     assert (answers(model, ROWS) == 0).all()
 
 
+def test_a_weight_of_two_products_is_rounded_once_and_no_name_is_given_twice() -> None:
+    """A method that looks at a picture twice, first for its query, multiplies by the same weights twice."""
+    other = WEIGHT[:, ::-1].copy()
+    nodes = (
+        ("Neg", ["x"], ["n"]),
+        ("MatMul", ["x", "w"], ["a"]),
+        ("MatMul", ["n", "w"], ["b"]),
+        ("MatMul", ["x", "v"], ["c"]),
+        ("Sum", ["a", "b", "c"], ["y"]),
+    )
+    model = quantised(graph(*nodes, weights={"w": WEIGHT, "v": other}))
+    whole = [tensor for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.INT8]
+    assert len(whole) == 2
+    np.testing.assert_allclose(answers(model, ROWS), answers(product(other), ROWS), rtol=1e-5, atol=1e-3)
+
+
 def test_a_graph_without_such_a_product_is_refused() -> None:
     with pytest.raises(ExportError, match="No product"):
         quantised(graph(("Gemm", ["x", "w"], ["y"]), weights={"w": WEIGHT}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,13 @@ def test_which_pictures_are_held_back_depends_on_their_pixels_and_the_update_alo
 
     assert len(held(red)) == 4 and held(red) == held(red[::-1]) and held([*blue, *red]) == held(red) | held(blue)
     assert held(red) != held(red, 1)
+
+
+def test_of_every_class_something_is_learned_whatever_an_adapter_says_is_held_back(make: Make) -> None:
+    body = make()._ready()
+    greedy = replace(body, settings=body.settings.model_copy(update={"held_back": 0.99}))
+    learned, held = hold_back(greedy, gather(pairs("red", "blue", count=4), 16).images, 0)
+    assert sorted(learned.labels) == ["blue", "red"] and len(held) == 6
 
 
 @pytest.mark.parametrize("source", [[], [(b"no picture", "red")], "nowhere"])

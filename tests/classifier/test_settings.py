@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from smope.classifier import ContinualClassifier, frozen
+from smope.classifier.adapter import read
 from smope.classifier.settings import plan
-from smope.errors import AssetError, ConfigError, DataError
+from smope.errors import AssetError, ConfigError, DataError, SmopeError
+from smope.progress import SILENT
 
 from .conftest import QUICK, Make, draw, pairs
 
@@ -51,6 +53,16 @@ def test_auto_takes_the_published_weights_where_they_can_be_had_and_loading_neve
     assert ContinualClassifier.load(tmp_path / "a.smope").backbone == "vit-tiny-test" and set(asked) == {"vit-tiny-test"}
 
 
+def test_auto_heeds_its_settings_and_does_not_pass_over_the_users_own_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(frozen, "PREFERRED", "vit-tiny-test")
+    thrifty = ContinualClassifier(image_size=16, overrides=[*QUICK, "train.checkpointing=true"])
+    assert thrifty._ready().vit.checkpointing
+    monkeypatch.setattr(frozen, "PREFERRED", "dinov2-s14-reg")
+    monkeypatch.setattr(frozen, "FALLBACK", "vit-tiny-test")
+    with pytest.raises(SmopeError, match=r"typo\.pth"):
+        ContinualClassifier(image_size=28, overrides=QUICK, backbone_file=tmp_path / "typo.pth")._ready()
+
+
 def test_the_document_holds_the_defaults() -> None:
     config = plan("dinov2-s14-reg-mri", "smope", 224, 0, [])
     assert config.method["name"] == "smope" and config.method["preset"] == "paper" and config.backbone.image_size == 224
@@ -83,6 +95,10 @@ def test_weights_in_memory_are_shared_and_others_are_not(make: Make, tmp_path: P
     assert second._ready().vit is first._ready().vit
     assert second.predict(draw("red", 3)) == first.predict(draw("red", 3))
     monkeypatch.undo()
+    document, _ = read(tmp_path / "a.smope")
+    away = document.model_copy(update={"config": document.config.model_copy(update={"device": "meta"})})
+    assert frozen.embody_stored(away, "a.smope", None, SILENT, first._ready()).vit is not first._ready().vit
+    assert second.predict(draw("red", 3)) == first.predict(draw("red", 3)), "the weights were not taken to that device"
     other = make(image_size=32)
     other.learn(pairs("red", "blue", count=3))
     assert ContinualClassifier.load(tmp_path / "a.smope", sharing=other)._ready().vit is not other._ready().vit

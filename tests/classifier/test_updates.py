@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from smope.classifier import ContinualClassifier, Loss
+from smope.classifier.adapter import Entry
 from smope.classifier.settings import Settings
-from smope.classifier.updates import UpdateReport, describe_calibration, estimate, expert_share
+from smope.classifier.updates import UpdateReport, describe_calibration, doubts, estimate, expert_share
 from smope.data import Skipped
+from smope.labels import LabelSpace
 
 from .conftest import Make, draw, pairs
 
@@ -22,7 +25,7 @@ def test_a_report_in_a_few_plain_lines(make: Make) -> None:
     lines = str(report).splitlines()
     assert lines[0] == "update 2: 2 new classes (green, white), more pictures of red"
     assert lines[1] == "pictures: 14 learned, 3 held back to judge by and not learned, 1 skipped"
-    assert lines[2].startswith("  skipped picture 13: Cannot read 'picture 13'")
+    assert lines[2].startswith("  skipped picture 13: Cannot read it as a picture: ")
     assert f"new classes: {report.accuracy:.0f} % of held-back pictures are recognised" in lines
     assert "not judged, for too few pictures: white" in lines
     assert any(line.startswith("old classes: ") and line.endswith("(estimate from stored statistics)") for line in lines)
@@ -40,6 +43,12 @@ def test_the_same_pictures_twice_and_a_name_spelt_almost_alike_are_doubted(make:
     assert slip.notes == ("'Red' is spelt almost like 'red': if they are one class, undo, rename it and learn again",)
     classifier.undo()
     assert str(classifier.learn([(draw("green", 1), "green")])).startswith("update 3: 1 new class (green)\n")
+
+
+@pytest.mark.parametrize(("known", "new"), [("🫖", "🐦"), ("!", "?"), ("C", "C++"), ("पानी", "पाना")])
+def test_names_that_differ_in_what_is_no_letter_are_not_doubted(known: str, new: str) -> None:
+    entry = Entry(what="learn", when="", classes=[new], new=[new])
+    assert doubts(SimpleNamespace(history=(), labels=LabelSpace([known])), entry) == ()  # type: ignore[arg-type]
 
 
 def test_accuracies_are_those_of_the_held_back_pictures(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

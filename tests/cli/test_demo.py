@@ -15,6 +15,7 @@ from smope.cli import demo
 from smope.config import RunConfig
 from smope.engine.loop import Interrupted
 from smope.errors import CheckpointError
+from smope.files import lock
 from smope.methods import resolve
 from smope.recipes import load_recipe
 
@@ -78,6 +79,15 @@ def test_a_run_that_is_not_a_demos_is_never_touched(configs: dict[str, RunConfig
     with pytest.raises(CheckpointError, match="not the demo's"):
         play(configs, tmp_path / "demo")
     assert (folder / "record.json").read_text() == "precious"
+
+
+def test_a_demo_that_is_under_way_is_neither_waited_for_nor_removed(configs: dict[str, RunConfig], tmp_path: Path) -> None:
+    folder = tmp_path / "demo/smope"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"recipe": configs["smope"].recipe}))
+    with lock(folder / ".lock"), pytest.raises(CheckpointError, match="Another process is at work"):
+        play(configs, tmp_path / "demo")
+    assert (folder / "config.json").exists()
 
 
 def test_the_packaged_demo_compares_two_methods_on_one_stream() -> None:

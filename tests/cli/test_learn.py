@@ -106,7 +106,7 @@ def test_unreadable_pictures_are_told_on_stderr_and_fail_only_if_all_do(call: Ca
     (tmp_path / "bad.jpg").write_bytes(b"junk")
     some = call("predict", "shop.smope", "bad.jpg", "gone.png", shapes / "test/red box/0.png", "--json")
     assert some.exit_code == 0 and len(some.stdout.splitlines()) == 1
-    assert "skipped bad.jpg: Cannot read" in some.stderr and "gone.png" in some.stderr
+    assert "skipped bad.jpg: Cannot read it as a picture: " in some.stderr and "gone.png" in some.stderr
     quiet = call("predict", "shop.smope", "bad.jpg", shapes / "test/red box/0.png", "-q")
     assert quiet.stderr.count("\n") == 1 and "bad.jpg" in quiet.stderr
     none = call("predict", "shop.smope", "bad.jpg")
@@ -214,4 +214,12 @@ def test_ctrl_c_leaves_the_adapter_as_it_was(call: Call, shop: Path, months: Pat
 def test_a_first_update_that_fails_leaves_no_adapter(call: Call, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert call("learn", "shop.smope", "empty", *NEW).exit_code == 2
-    assert not (tmp_path / "shop.smope").exists()
+    assert names_of(tmp_path) == {"empty"}, "nothing hidden either"
+
+
+def test_a_place_that_cannot_be_is_told_before_anything_is_learned(call: Call, months: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for file, problem in (("no/such/shop.smope", "There is no folder no/such."), ("folder", "folder is a folder, not an adapter.")):
+        done = call("learn", file, months / "march", "--new", *NEW)
+        assert done.exit_code == 2 and problem in done.stderr and "Reading pictures" not in done.output
+    assert names_of(tmp_path) == {"folder"} and names_of(tmp_path / "folder") == set()

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from smope.engine.loop import Interrupted
+
 
 def test_without_a_name_it_lists_what_there_is(call):
     shown = call("reproduce")
@@ -36,6 +38,16 @@ def test_what_is_not_run_stands_as_such_with_its_command(call, tmp_path, monkeyp
 def test_a_misspelt_name_is_an_error_with_the_nearest(call):
     shown = call("reproduce", "nosie")
     assert shown.exit_code == 2 and "'noise'" in shown.stderr
+
+
+@pytest.mark.parametrize(("more", "told"), [((), "Nothing of it is kept"), (("--out", "again"), "The same command goes on")])
+def test_a_verification_that_is_stopped_says_what_is_left_of_it(call, finished, monkeypatch, more, told):
+    def stopped(*_, **__):
+        raise Interrupted("Stopped in task 1 of 3; everything so far is saved.", "Go on with: smope run --resume /tmp/scratch")
+
+    monkeypatch.setattr("smope.reproduce.verify.run", stopped)
+    shown = call("verify", finished, *more)
+    assert shown.exit_code == 130 and told in shown.stderr and "/tmp/scratch" not in shown.stderr
 
 
 def test_a_run_is_verified_and_an_edited_record_is_not(call, finished):

@@ -55,6 +55,15 @@ def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(call: Call, serve
     assert done.exit_code == 2 and "token" in done.output and not served
 
 
+def test_a_token_of_the_users_own_stands_in_the_address_as_addresses_are_written(call: Call, served: list[Any]) -> None:
+    assert "#token=100%25-our-own-token" in call("serve", "shop.smope", "--token", "100%-our-own-token").output.replace("\n", "")
+
+
+def test_another_machines_address_is_not_mended_by_another_port(call: Call) -> None:
+    done = call("serve", "shop.smope", "--host", "192.0.2.1", "--port", "0")  # an address that no machine has
+    assert done.exit_code == 2 and "--host" in done.stderr and "--port" not in done.stderr
+
+
 def test_settings_are_for_a_new_file_only(call: Call, served: list[Any], tmp_path: Path) -> None:
     assert call("serve", "new.smope", "--image-size", "84", "--set", "train.epochs=2").exit_code == 0
     assert served[0][2] == {"image_size": 84, "overrides": ["train.epochs=2"]}

@@ -36,6 +36,12 @@ def test_a_foreign_name_that_points_here_gets_nothing(empty: TestClient, host: s
     assert answer.status_code == 421
 
 
+def test_who_asked_by_a_foreign_name_is_told_an_address_that_can_be_opened(serve: Serve, tmp_path: Path) -> None:
+    with serve(tmp_path / "new.smope", rules=Rules("::1"), loaded=False) as client:
+        answer = client.get("/", headers={"host": "evil.example"})
+    assert answer.json()["remedy"] == "Open it as http://[::1]:8000/."
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "LOCALHOST:8000", "[::1]:8000", "127.0.0.1"])
 def test_the_machine_s_own_names_are_answered(empty: TestClient, host: str) -> None:
     assert empty.get("/health", headers={"host": host}).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -16,7 +18,9 @@ from starlette.testclient import TestClient
 
 from smope.classifier import ContinualClassifier
 from smope.classifier.adapter import read
+from smope.errors import CheckpointError
 from smope.files import lock
+from smope.serve.learner import Job, Learner, serving
 from smope.serve.limits import Limits
 from smope.serve.model import Model
 
@@ -51,7 +55,7 @@ def test_a_first_update_is_learned_watched_used_and_undone(serve: Serve, tmp_pat
         report = events[-1]["report"]
         assert report["new"] == ["red", "blue"] and report["learned"] + report["held_back"] == 12
         (skipped,) = report["skipped"]
-        assert skipped["name"] == "broken.jpg" and "broken.jpg" in skipped["reason"] and str(tmp_path) not in skipped["reason"]
+        assert skipped["name"] == "broken.jpg" and skipped["reason"].startswith("Cannot read it as a picture: ")
         assert teaching(file) == []
         assert client.post("/predict", files=pictures(png("red", 77))).status_code == 200
         assert [(entry["name"], entry["pictures"]) for entry in client.get("/classes").json()] == [("red", 5), ("blue", 5)]
@@ -98,7 +102,9 @@ def test_an_update_can_be_stopped_and_changes_nothing(serve: Serve, shop: Path) 
 
 
 def test_classes_are_renamed_removed_and_merged(client: TestClient, shop: Path) -> None:
+    assert client.get("/about").json()["changes"] == 2
     assert client.post("/classes/rename", json={"name": "blue", "to": "  ../../etc/passwd "}).json()["state"] == "done"
+    assert client.get("/about").json()["changes"] == 3, "by it a page knows that another client has changed the model"
     assert names(client) == ["red", "../../etc/passwd", "green"]
     assert sorted(path.name for path in shop.parent.glob("[!.]*")) == ["shop.smope", "shop.smope.before"]
     taken = client.post("/classes/rename", json={"name": "red", "to": "green"})
@@ -288,3 +294,55 @@ def test_the_first_update_s_settings_are_those_given(tmp_path: Path) -> None:
     assert done["learned"] + done["held_back"] == 8
     assert read(tmp_path / "new.smope")[0].preprocessing.size == 16
     assert read(tmp_path / "new.smope.before")[0].classes == []
+
+
+def test_who_watches_and_was_busy_is_told_the_end_too() -> None:
+    async def watched() -> list[tuple[bool, str]]:
+        job, seen = Job("learn", {}), []
+        async for changed in job.watch(0.01):
+            seen.append((changed, job.state))
+            if not changed or job.state == "running":  # while the last event is still on its way to a slow client
+                job.set(state="done" if job.state == "running" else "running")
+        return seen
+
+    assert asyncio.run(watched()) == [(True, "waiting"), (False, "waiting"), (True, "running"), (True, "done")]
+
+
+def test_the_teacher_finds_weights_and_cache_by_the_servers_own_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started in another folder."""
+    orders: list[bytes] = []
+    environments: list[dict[str, str]] = []
+
+    async def run(_: Learner, job: Job, order: bytes) -> dict[str, Any]:
+        orders.append(order)
+        return {}
+
+    async def start(*_: object, env: dict[str, str], **__: object) -> None:
+        environments.append(env)
+        raise FileNotFoundError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SMOPE_CACHE", "cache")
+    learner = Learner(Model(tmp_path / "shop.smope", NEW, Path("weights.pth")), Limits(), lambda *_: None)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(learner._teach(Job("export", {})))
+    monkeypatch.setattr(Learner, "_run", run)
+    asyncio.run(learner._teach(Job("export", {})))
+    assert json.loads(orders[0])["backbone_file"] == str(tmp_path / "weights.pth")
+    assert environments[0]["SMOPE_CACHE"] == str(tmp_path / "cache")
+
+
+def test_an_export_that_is_not_waited_for_any_longer_is_stopped_and_leaves_nothing(serve: Serve, shop: Path) -> None:
+    with serve(shop, Limits(niceness=0, learn_upload_seconds=0.1)) as client:
+        answer = client.get("/model.onnx")
+        assert answer.status_code == 409 and "did not come to its end" in answer.json()["error"]
+        wait_for(lambda: not client.get("/health").json()["learning"])
+        assert teaching(shop) == []
+
+
+def test_a_server_that_has_ended_leaves_nothing_beside_the_model(shop: Path) -> None:
+    before = sorted(shop.parent.iterdir())
+    with serving(shop), pytest.raises(CheckpointError, match="Another server"), serving(shop):
+        pass
+    assert sorted(shop.parent.iterdir()) == before

@@ -110,11 +110,14 @@ def before(path: Path) -> Path:
 def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold an adapter against other learners: two of one file would each forget what the other taught.
 
-    If someone else holds it, `waiting` is called once, and then it is waited for; without `waiting` that is refused.
+    If someone else holds it, `waiting` is called once, and then it is waited for; without `waiting` that is refused. A folder that is
+    not there is not made: it is more likely misspelt.
     """
+    if not path.parent.is_dir():
+        raise AdapterError(f"There is no folder {path.parent}.", "Check the path, or make the folder first.")
     with ExitStack() as held:
         try:
-            held.enter_context(lock(path.with_name(f".{path.name}.lock"), waiting=waiting or partial(_refuse, path)))
+            held.enter_context(lock(path.with_name(f".{path.name}.lock"), waiting=waiting or partial(_refuse, path), keep=False))
             sweep(path.parent, held=lambda name: name in (path.name, before(path).name))
         except OSError as error:
             raise AdapterError(f"{path} cannot be written: {error.strerror or error}.", "Choose a folder that you may write to.") from error
@@ -148,7 +151,8 @@ def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get("smope")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            # copies: what is given out is the file itself, in memory, and whoever writes into it would change or cut off what we know
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (
         SafetensorError,
         RuntimeError,

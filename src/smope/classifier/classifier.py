@@ -147,7 +147,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         answers = []
         for _, answer in self.stream([pictures] if one else pictures):
             if isinstance(answer, Skipped):
-                raise DataError(answer.reason, "Leave it out, or use `stream`, which goes on.")
+                raise DataError(f"{answer.id}: {answer.reason}", "Leave it out, or use `stream`, which goes on.")
             answers.append(answer)
         return answers[0] if one else answers
 
@@ -159,7 +159,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     @property
     def threshold(self) -> float | None:
         """The distance from the nearest class beyond which a picture is none of these; None while there is too little to say."""
-        return self._known().calibration.threshold(self.false_alarm)
+        return self._knowledge.calibration.threshold(self.false_alarm) if self._knowledge else None
 
     # -- what it knows ---------------------------------------------------------------------------------------------------
 

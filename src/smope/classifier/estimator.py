@@ -49,7 +49,7 @@ class EstimatorVerbs:
             rows += answers
         for row in rows:
             if isinstance(row, Skipped):
-                raise DataError(row.reason, "Leave it out.")
+                raise DataError(f"{row.id}: {row.reason}", "Leave it out.")
         return np.stack(rows) if rows else np.zeros((0, len(self.classes)))
 
     def score(self, X: Any, y: Iterable[Any]) -> float:

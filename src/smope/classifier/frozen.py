@@ -12,7 +12,7 @@ from smope.classifier.knowledge import Body
 from smope.classifier.settings import AUTO, Settings, plan
 from smope.config import RunConfig
 from smope.data import Transform
-from smope.engine.runtime import SingleProcess
+from smope.engine.runtime import SingleProcess, choose_device
 from smope.errors import AssetError, WeightsError
 from smope.progress import Progress
 
@@ -38,34 +38,37 @@ def embody(
     data = config.data
     normalisation = backbone_info(config.backbone.name).normalisation if data.normalisation == "backbone" else data.normalisation
     transform = Transform(config.backbone.image_size, data.augmentation, data.evaluation, normalisation)
-    return _body(config, settings, vit, transform), notes
+    return _body(config, settings, vit, vit.fingerprint, transform), notes
 
 
 def embody_stored(document: Document, place: str, file: str | Path | None, progress: Progress, lent: Body | None = None) -> Body:
     """The frozen part that an adapter was taught with; other weights under the same name are refused.
 
-    Weights that are in memory already, in `lent`, are shared where they are the right ones.
+    Weights that are in memory already, in `lent`, are shared where they are the right ones, in the right place.
     """
-    config = document.config
-    if lent is not None and (lent.fingerprint, lent.config.backbone.image_size) == (
+    config, transform = document.config, Transform(**document.preprocessing.model_dump())
+    if lent is not None and (lent.fingerprint, lent.config.backbone.image_size, lent.runtime.device) == (
         document.backbone.fingerprint,
         config.backbone.image_size,
+        choose_device(config.device),
     ):
-        return _body(config, document.settings, lent.vit, Transform(**document.preprocessing.model_dump()), lent.fingerprint)
+        return _body(config, document.settings, lent.vit, lent.fingerprint, transform)
     config = config.model_copy(update={"backbone": config.backbone.model_copy(update={"file": None})})  # a file names no other file
     vit = _load(config, file, progress)
-    if vit.fingerprint != document.backbone.fingerprint:
+    seen = vit.fingerprint  # a hash of all weights: once
+    if seen != document.backbone.fingerprint:
         raise AdapterError(
             f"{place} was taught with weights {document.backbone.fingerprint[:12]} of backbone '{document.backbone.name}'; "
-            f"those here are {vit.fingerprint[:12]}.",
+            f"those here are {seen[:12]}.",
             "Give the file of the right weights, or learn anew.",
         )
-    return _body(config, document.settings, vit, Transform(**document.preprocessing.model_dump()))
+    return _body(config, document.settings, vit, seen, transform)
 
 
-def _body(config: RunConfig, settings: Settings, vit: FrozenViT, transform: Transform, fingerprint: str | None = None) -> Body:
+def _body(config: RunConfig, settings: Settings, vit: FrozenViT, fingerprint: str, transform: Transform) -> Body:
     runtime = SingleProcess(config.device, config.threads, config.precision)
-    return Body(config, settings, vit.to(runtime.device), fingerprint or vit.fingerprint, transform, runtime)
+    vit.checkpointing = bool(config.train.checkpointing)
+    return Body(config, settings, vit.to(runtime.device), fingerprint, transform, runtime)
 
 
 def _choose(name: str, image_size: int, file: str | Path | None, progress: Progress) -> tuple[str, FrozenViT | None, tuple[str, ...]]:
@@ -77,6 +80,8 @@ def _choose(name: str, image_size: int, file: str | Path | None, progress: Progr
         vit = load_backbone(PREFERRED, file=path, image_size=image_size, progress=progress)
         note = f"backbone: {PREFERRED}, the published weights"
     except (AssetError, WeightsError) as error:
+        if path is not None:  # the user's own choice: it is mended, not passed over
+            raise
         note = f"backbone: {FALLBACK}, because {PREFERRED} cannot be had here ({error.problem.rstrip('.')})"
         progress.say(note)
         return FALLBACK, load_backbone(FALLBACK, image_size=image_size, progress=progress), (note,)
@@ -86,8 +91,6 @@ def _choose(name: str, image_size: int, file: str | Path | None, progress: Progr
 
 def _load(config: RunConfig, file: str | Path | None, progress: Progress) -> FrozenViT:
     chosen = file or config.backbone.file
-    vit = load_backbone(
+    return load_backbone(
         config.backbone.name, file=Path(chosen) if chosen else None, image_size=config.backbone.image_size, progress=progress
     )
-    vit.checkpointing = bool(config.train.checkpointing)
-    return vit

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode, decode_stream
+from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode_stream
 from smope.data.decoding import PIXEL_LIMIT, Pixels, is_picture
 from smope.data.folder import NESTED, OUTSIDE, class_folders
 from smope.errors import DataError
@@ -95,8 +95,6 @@ def gather(source: Any, size: int, progress: Progress = SILENT) -> Gathered:
 def listed(source: Any) -> Listed:
     """What `source` names, by name alone: a wrong path is told before anybody waits for a backbone. A DataError if there is nothing."""
     items, skipped = _items(source)
-    for label in dict.fromkeys(item.label for item in items):
-        check_name(label)
     if not items:
         raise _nothing(skipped, _elsewhere(source, skipped) or _LAYOUT)
     return Listed(tuple(items), tuple(skipped))
@@ -106,10 +104,10 @@ def read_all(found: Listed, size: int, progress: Progress = SILENT) -> Gathered:
     """The pictures that can be read, each once; a DataError if there are none."""
     readable, unreadable = _read(found.items, size, progress)
     refs, repeated = _once_each(readable)
-    left_out = (*unreadable, *repeated, *found.skipped)  # a report shows the first: a damaged picture says more than a stray text file
+    skipped = (*unreadable, *repeated, *found.skipped)  # a report shows the first: a damaged picture says more than a stray text file
     if not refs:
-        raise _nothing(left_out, _LAYOUT)
-    return Gathered(ImageSet(refs), left_out)
+        raise _nothing(skipped, _LAYOUT)
+    return Gathered(ImageSet(refs), skipped)
 
 
 def _elsewhere(source: Any, skipped: Sequence[Skipped]) -> str:
@@ -123,16 +121,16 @@ def _elsewhere(source: Any, skipped: Sequence[Skipped]) -> str:
     return ""
 
 
-def _nothing(left_out: Sequence[Skipped], remedy: str) -> DataError:
-    shown = "; ".join(f"'{entry.id}': {entry.reason}" for entry in left_out[:3])
-    more = f"; and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
-    return DataError("There is no picture to learn from." + (f" Left out: {shown}{more}." if left_out else ""), remedy)
+def _nothing(skipped: Sequence[Skipped], remedy: str) -> DataError:
+    shown = "; ".join(f"'{entry.id}': {entry.reason.rstrip('.')}" for entry in skipped[:3])
+    more = f"; and {len(skipped) - 3:,} more" if len(skipped) > 3 else ""
+    return DataError("There is no picture to learn from." + (f" Left out: {shown}{more}." if skipped else ""), remedy)
 
 
 def open_picture(picture: Picture, name: str, size: int) -> Pixels:
     """H,W,3 bytes, reduced, or a DataError that names the picture."""
     if isinstance(picture, (str, os.PathLike)):
-        pixels_HW3 = decode(_file(Path(picture)))
+        pixels_HW3 = decode_stream(_file(Path(picture), name), name)
     elif isinstance(picture, bytes):
         pixels_HW3 = decode_stream(io.BytesIO(picture), name)
     elif isinstance(picture, Image.Image):
@@ -142,6 +140,11 @@ def open_picture(picture: Picture, name: str, size: int) -> Pixels:
     else:
         raise DataError(f"'{name}' is a {type(picture).__name__}, not a picture.", "Give a path, bytes, a PIL image or an array.")
     return _reduced(pixels_HW3, size)
+
+
+def left_out(name: str, error: DataError) -> Skipped:
+    """A picture that could not be opened. Wherever this is shown its name stands before the reason, which need not say it again."""
+    return Skipped(name, error.problem.replace(f"'{name}'", "it", 1))
 
 
 def is_one_picture(given: Any) -> bool:
@@ -222,7 +225,7 @@ def _read(items: Sequence[_Item], size: int, progress: Progress) -> tuple[list[t
         for item, answer in zip(items, pool.map(read, items), strict=True):
             bar.advance()
             if isinstance(answer, DataError):
-                skipped.append(Skipped(item.name, answer.problem))
+                skipped.append(left_out(item.name, answer))
                 continue
             held, digest = answer
             bytes_held += held.array.nbytes
@@ -263,9 +266,9 @@ def batches(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
 # -- pixels ----------------------------------------------------------------------------------------------------------------
 
 
-def _file(path: Path) -> Path:
+def _file(path: Path, name: str) -> Path:
     if os.path.isdir(path):  # unlike Path's own it answers for names that no file can have
-        raise DataError(f"'{path}' is a folder, not a picture.", "Name the files in it.")
+        raise DataError(f"'{name}' is a folder, not a picture.", "Name the files in it.")
     return path
 
 

@@ -31,23 +31,25 @@ def quantised(model: Any) -> Any:
     onnx = importlib.import_module("onnx")
     graph = model.graph
     fixed = {tensor.name: tensor for tensor in graph.initializer}
-    rounded: dict[str, str] = {}
+    rows: dict[str, str] = {}  # what is multiplied -> its name in whole numbers; one may stand in several products
+    weights: dict[str, str] = {}
     nodes: list[Any] = []
-    gone: set[str] = set()
+    products = 0
     graph.initializer.extend(_constants(onnx))
     for node in graph.node:
         weight = fixed.get(node.input[1]) if node.op_type == "MatMul" else None
         if weight is None or len(weight.dims) != 2:
             nodes.append(node)
             continue
-        if node.input[0] not in rounded:
-            rounded[node.input[0]] = f"{_PREFIX}row{len(rounded)}"
-            nodes.extend(_round_rows(onnx, node.input[0], rounded[node.input[0]]))
-        name = f"{_PREFIX}weight{len(gone)}"
-        graph.initializer.extend(_round_columns(onnx, weight, name))
-        nodes.extend(_product(onnx, rounded[node.input[0]], name, node.output[0]))
-        gone.add(weight.name)
-    if not gone:
+        if node.input[0] not in rows:
+            rows[node.input[0]] = f"{_PREFIX}row{len(rows)}"
+            nodes.extend(_round_rows(onnx, node.input[0], rows[node.input[0]]))
+        if weight.name not in weights:
+            weights[weight.name] = f"{_PREFIX}weight{len(weights)}"
+            graph.initializer.extend(_round_columns(onnx, weight, weights[weight.name]))
+        nodes.extend(_product(onnx, rows[node.input[0]], weights[weight.name], f"{_PREFIX}product{products}", node.output[0]))
+        products += 1
+    if not products:
         raise ExportError("No product of the graph could be made int8.", "Export without int8.")
     _replace(graph.node, nodes)
     still_used = {name for node in nodes for name in node.input}
@@ -86,12 +88,12 @@ def _round_columns(onnx: Any, weight: Any, name: str) -> Iterator[Any]:
     yield onnx.numpy_helper.from_array(scale.astype(np.float32), f"{name}_scale")
 
 
-def _product(onnx: Any, row: str, weight: str, output: str) -> Iterator[Any]:
+def _product(onnx: Any, row: str, weight: str, name: str, output: str) -> Iterator[Any]:
     made = onnx.helper.make_node
-    yield made("MatMulInteger", [row, weight, f"{_PREFIX}middle"], [f"{weight}_sum"])
-    yield made("Cast", [f"{weight}_sum"], [f"{weight}_float"], to=onnx.TensorProto.FLOAT)
-    yield made("Mul", [f"{weight}_float", f"{row}_scale"], [f"{weight}_rows"])
-    yield made("Mul", [f"{weight}_rows", f"{weight}_scale"], [output])
+    yield made("MatMulInteger", [row, weight, f"{_PREFIX}middle"], [f"{name}_sum"])
+    yield made("Cast", [f"{name}_sum"], [f"{name}_float"], to=onnx.TensorProto.FLOAT)
+    yield made("Mul", [f"{name}_float", f"{row}_scale"], [f"{name}_rows"])
+    yield made("Mul", [f"{name}_rows", f"{weight}_scale"], [output])
 
 
 def _replace(kept: Any, by: list[Any]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from smope.backbones import FrozenViT
 from smope.classifier.calibration import distances
-from smope.classifier.inputs import Picture, batches, name_of, open_picture
+from smope.classifier.inputs import Picture, batches, left_out, name_of, open_picture
 from smope.classifier.knowledge import Body
 from smope.data import Skipped
 from smope.data.decoding import Pixels
@@ -85,4 +85,4 @@ def _view(body: Body, picture: Picture, name: str) -> Pixels | Skipped:
     try:
         return body.transform.evaluate(open_picture(picture, name, body.transform.size))
     except DataError as error:
-        return Skipped(name, error.problem)
+        return left_out(name, error)

@@ -28,6 +28,9 @@ class SharingVerbs:
         _known: Callable[[], Knowledge]
         _temperature: Callable[[], float]
 
+        @property
+        def classes(self) -> list[str]: ...
+
     @property
     def can_export(self) -> bool:
         """Whether there is something to export, and what an export needs is installed."""
@@ -37,7 +40,7 @@ class SharingVerbs:
             check_installed()
         except ExportError:
             return False
-        return bool(self._known().labels.live)
+        return bool(self.classes)
 
     def export(self, path: str | Path, *, int8: bool = False, check: Any = None) -> ExportReport:
         """Write one ONNX file that needs neither torch nor smope, and say how well it answers. It is checked before it is left there.

@@ -74,7 +74,8 @@ def hold_back(body: Body, images: ImageSet, number: int) -> tuple[ImageSet, Imag
     if body.settings.held_back > 0:
         for members in ranked.values():
             if len(members) >= body.settings.held_back_from:
-                held.update(index for _, index in sorted(members)[: max(1, round(body.settings.held_back * len(members)))])
+                count = min(max(1, round(body.settings.held_back * len(members))), len(members) - 1)  # never a class's last picture
+                held.update(index for _, index in sorted(members)[:count])
     return images.subset(index for index in range(len(images)) if index not in held), images.subset(sorted(held))
 
 

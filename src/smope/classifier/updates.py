@@ -9,6 +9,7 @@ Axes: N draws, C head rows.
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -172,7 +173,9 @@ def doubts(known: Knowledge, entry: Entry) -> tuple[str, ...]:
 
 
 def _plain(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter.isalnum())
+    """Without blanks and punctuation; not without all that is no letter: a name may be a symbol, and vowels of some scripts are signs."""
+    folded = name.casefold()
+    return "".join(letter for letter in folded if unicodedata.category(letter)[0] not in "PZ") or folded
 
 
 def _digits(name: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,11 +63,15 @@ def clear(folder: Path, recipe: str) -> None:
     present = [folder / name for name in _RUN_FILES if (folder / name).exists()]
     if not present:
         return
-    with lock(folder / ".lock"):
+    with lock(folder / ".lock", waiting=partial(_refuse, folder)):
         if _recipe_of(folder) != recipe:
             raise CheckpointError(f"{folder} holds a run that is not the demo's.", "Move it away, or choose another --out.")
         for path in present:
             path.unlink(missing_ok=True)
+
+
+def _refuse(folder: Path) -> None:
+    raise CheckpointError(f"Another process is at work in {folder}.", "Wait for it to end, or choose another --out.")
 
 
 def _recipe_of(folder: Path) -> str | None:

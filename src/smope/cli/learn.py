@@ -79,8 +79,6 @@ def undo(file: Adapter) -> None:
     """Go back one update. There is one such step."""
     from smope.classifier.adapter import alone, step_back
 
-    if not file.parent.is_dir():
-        raise ConfigError(f"There is no folder {file.parent}.", "Check the path.")
     with alone(file):
         document = step_back(file)
     what = f"{counted(len(document.classes), 'class', 'classes')}, {counted(len(document.history), 'update', 'updates')}"
@@ -136,7 +134,7 @@ def _plain(document: Document, pictures: dict[str, int]) -> dict[str, Any]:
 def _open(file: Path, chosen: dict[str, Any], weights: Path | None, new: bool, progress: Progress) -> ContinualClassifier:
     from smope import ContinualClassifier
 
-    if new or not file.exists():
+    if not file.exists() or (new and file.is_file()):
         return ContinualClassifier(**chosen, backbone_file=weights, progress=progress)
     classifier = ContinualClassifier.load(file, backbone_file=weights, progress=progress)
     for name, value in chosen.items():

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from smope.cli.console import duration, say, stdout
+from smope.cli.console import duration, say, stderr, stdout
+from smope.cli.edge import STOPPED
 from smope.cli.grid import plain_table
 from smope.cli.many import AddressOption, CpusOption, GpusOption, JobsOption, On, OnOption, Way, carrying_out
 from smope.errors import SmopeError
@@ -191,11 +192,17 @@ def verify(
     """Run a record's config again and compare the two: the same digest means the same run, to the last prediction."""
     from smope.cli.interrupt import Interrupt
     from smope.cli.progress import reporter
+    from smope.engine.loop import Interrupted
     from smope.reproduce.verify import verify as again
 
     console = stdout()
-    with reporter(console) as progress, Interrupt(progress.stopping) as stop:
-        differences = again(record, out, progress=progress, stop=stop)
+    try:
+        with reporter(console) as progress, Interrupt(progress.stopping) as stop:
+            differences = again(record, out, progress=progress, stop=stop)
+    except Interrupted:
+        kept = "The same command goes on where it was." if out is not None else "Nothing of it is kept; with --out DIR it could go on."
+        say(stderr(), f"Stopped. {kept}")
+        raise typer.Exit(STOPPED) from None
     if differences:
         raise SmopeError(f"{record} was not reproduced: {'; '.join(differences)}.", "Compare versions and machine in both records.")
     say(console, f"{record} was reproduced: the digests are equal", "bold green")

@@ -96,6 +96,7 @@ class About(BaseModel):
     method: str | None = None
     backbone: str | None = None
     image_size: int | None = None
+    changes: int = Field(0, description="how many changes the model has seen")
     can_undo: bool = False
     can_export: bool = False
     job: JobState | None = Field(None, description="the change that is under way")

@@ -25,6 +25,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smope.serve.limits import Limits, Refusal, megabytes
+from smope.serve.start import address
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: what shows nothing of the model: the page and its files, the description of the interface, and whether the server is well
@@ -99,7 +100,7 @@ class Gate:
         host = headers.get("host", "")
         name = _name(host)
         if self._rules.is_local and name not in LOOPBACK and name != self._rules.host:
-            raise Refusal(421, f"This server is not called '{name[:80]}'.", f"Open it as http://{self._rules.host}:{self._rules.port}/.")
+            raise Refusal(421, f"This server is not called '{name[:80]}'.", f"Open it as {address(self._rules.host, self._rules.port)}.")
         origin = headers.get("origin")
         foreign = origin is not None and _place(origin) != host.lower()
         if scope["method"] not in _SAFE and (foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none")):

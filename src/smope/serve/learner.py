@@ -24,7 +24,7 @@ import anyio.to_thread
 
 import smope
 from smope.errors import CheckpointError, SmopeError
-from smope.files import lock
+from smope.files import cache_dir, lock
 from smope.serve.limits import Limits, Refusal, too_much
 from smope.serve.model import Model
 
@@ -65,14 +65,19 @@ class Job:
         self._changed = asyncio.Event()
 
     async def watch(self, patience: float) -> AsyncIterator[bool]:
-        """True whenever something has changed, False when nothing did for `patience` seconds; ends with the job."""
-        yield True
-        while not self.is_over:
-            try:
-                await asyncio.wait_for(self._changed.wait(), patience)
+        """True whenever something has changed, False when nothing did for `patience` seconds; ends when the job's end was told."""
+        told: asyncio.Event | None = None
+        while True:
+            if (changed := self._changed) is not told:  # also where that was while the watcher was busy with what it was told last
+                told = changed
                 yield True
-            except asyncio.TimeoutError:
-                yield False
+            elif self.is_over:
+                return
+            else:
+                try:
+                    await asyncio.wait_for(changed.wait(), patience)
+                except asyncio.TimeoutError:
+                    yield False
 
     async def ended(self, patience: float) -> bool:
         """Wait for the end, but not longer than this; whether it has come."""
@@ -226,7 +231,7 @@ class Learner:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=Path(smope.__file__).parents[1],  # `-m` looks for modules here first, and a user's folder may hold a torch.py
-            env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},
+            env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "SMOPE_CACHE": str(cache_dir())},  # which may be relative to our folder
             limit=_LINE_BYTES,
             start_new_session=True,  # Ctrl-C is for the server; it ends this one in its own way
         )
@@ -279,4 +284,4 @@ def serving(file: Path) -> AbstractContextManager[None]:
     def refuse() -> None:
         raise CheckpointError(f"Another server serves {file} already.", "Use that one, or stop it first.")
 
-    return lock(file.with_name(f".{file.name}.serving"), waiting=refuse)
+    return lock(file.with_name(f".{file.name}.serving"), waiting=refuse, keep=False)

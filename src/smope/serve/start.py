@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import secrets
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from smope.errors import ConfigError, SmopeError
 
@@ -18,6 +20,15 @@ _TOKEN_LETTERS = 12  #: fewer could be guessed
 _EXTRA = "Install what serving needs: pip install 'smope[serve]'"
 _SHUTDOWN_SECONDS = 3
 _LOOK_SECONDS = 0.1
+
+
+def address(host: str, port: int) -> str:
+    """What to type to reach it.
+
+    >>> address("127.0.0.1", 8000), address("::1", 8000)
+    ('http://127.0.0.1:8000/', 'http://[::1]:8000/')
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 @dataclass(frozen=True)
@@ -49,9 +60,8 @@ class Where:
 
     def address(self, port: int) -> str:
         """What to open in a browser here."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "") else "::1" if self.host == "::" else self.host
-        shown = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-        return f"{shown}#token={self.token}" if self.token else shown
+        shown = address("127.0.0.1" if self.host in ("0.0.0.0", "") else "::1" if self.host == "::" else self.host, port)
+        return f"{shown}#token={quote(self.token, safe='')}" if self.token else shown
 
 
 def serve(
@@ -141,5 +151,6 @@ def _socket(where: Where) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         listener.close()
-        raise SmopeError(f"Cannot listen on {where.host}:{where.port}: {error.strerror}.", "Choose another port with --port.") from None
+        remedy = "Leave --host out, or give 0.0.0.0." if error.errno == errno.EADDRNOTAVAIL else "Choose another port with --port."
+        raise SmopeError(f"Cannot listen on {where.host}:{where.port}: {error.strerror}.", remedy) from None
     return listener

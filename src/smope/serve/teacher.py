@@ -63,28 +63,28 @@ def carry_out(order: dict[str, Any], wire: Wire, stop: Callable[[], bool]) -> di
 
 def _learn(classifier: ContinualClassifier, file: Path, folder: Path, stop: Callable[[], bool]) -> dict[str, Any]:
     pictures = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    names = {str(folder / entry["file"]): entry["name"] for entry in pictures}
+    called = _caller(folder, {entry["file"]: entry["name"] for entry in pictures})
     try:
         report = classifier.learn([(folder / entry["file"], entry["class"]) for entry in pictures], stop=stop)
     except DataError as error:
-        raise DataError(_called(error.problem, names), error.remedy) from None
+        raise DataError(called(error.problem), error.remedy) from None
     if not file.exists():  # the first update can be undone too: what was before it is a model that knows nothing
         untaught = copy.copy(classifier)
         untaught.undo()
         untaught.save(file)
     classifier.save(file)
-    return plain(report, names)
+    return _plain(report, called)
 
 
-def plain(report: UpdateReport, names: dict[str, str]) -> dict[str, Any]:
-    """A report as JSON; pictures are called as their sender called them."""
+def _plain(report: UpdateReport, called: Callable[[str], str]) -> dict[str, Any]:
+    """A report as JSON."""
     return {
         "number": report.number,
         "new": report.new,
         "known": report.known,
         "learned": report.learned,
         "held_back": report.held_back,
-        "skipped": [{"name": _called(entry.id, names), "reason": _called(entry.reason, names)} for entry in report.skipped],
+        "skipped": [{"name": called(entry.id), "reason": called(entry.reason)} for entry in report.skipped],
         "accuracy": report.accuracy,
         "accuracies": report.accuracies,
         "unjudged": report.unjudged,
@@ -96,8 +96,10 @@ def plain(report: UpdateReport, names: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _called(text: str, names: dict[str, str]) -> str:
-    return re.sub("|".join(map(re.escape, names)), lambda found: names[found.group()], text) if names else text
+def _caller(folder: Path, names: dict[str, str]) -> Callable[[str], str]:
+    """What gives a text back with the pictures of `folder` called as their sender called them."""
+    ours = re.compile(re.escape(f"{folder}{os.sep}") + "([0-9]+)")
+    return lambda text: ours.sub(lambda found: names[found.group(1)], text)
 
 
 def _opened(file: Path, order: dict[str, Any], wire: Wire) -> ContinualClassifier:

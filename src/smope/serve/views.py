@@ -63,7 +63,7 @@ async def about(desk: AtDesk) -> answers.About:
     facts: dict[str, Any] = {"file": model.file.name, "version": smope.__version__, "model": model.state, "can_undo": model.can_undo}
     if known is not None:
         facts |= {"method": known.method, "backbone": known.backbone, "image_size": known.image_size}
-        facts["can_export"] = known.can_export
+        facts |= {"changes": len(known.history), "can_export": known.can_export}
     if model.error is not None:
         facts["error"] = {"error": model.error.problem, "remedy": model.error.remedy}
     if running is not None:
@@ -83,16 +83,16 @@ async def adapter(desk: AtDesk) -> Response:
     return Response(whole, media_type="application/octet-stream", headers={"Content-Disposition": called})
 
 
-@router.get("/model.onnx", tags=["look"], response_class=Response, responses={**problems(404, 409, 429, 503), 200: _BINARY})
+@router.get("/model.onnx", tags=["look"], response_class=Response, responses={**problems(409, 429, 503), 200: _BINARY})
 async def onnx(desk: AtDesk) -> WholeFile:
     """The classifier as an ONNX file, made when it is asked for, in its turn."""
-    if not hasattr(desk.model.ready(), "export"):
-        raise Refusal(404, "This program cannot export.", "Update smope.")
+    desk.model.ready()
     folder = desk.learner.new_folder()
     target = folder / f"{desk.model.file.stem}.onnx"
     job = desk.learner.submit("export", {"to": str(target)})
     gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
-    await job.ended(desk.limits.learn_upload_seconds)
+    if not await job.ended(desk.limits.learn_upload_seconds):
+        await desk.learner.cancel(job)  # nobody would fetch the file
     if job.state != "done" or not target.is_file():
         await gone()
         problem = job.error or {"error": "The export did not come to its end.", "remedy": "Try again."}

@@ -33,7 +33,7 @@ let last = null, loading = false;
 async function look() {
   try {
     const about = await get("/about");
-    const mark = JSON.stringify([about.model, about.can_undo, about.job?.id, about.error]);
+    const mark = JSON.stringify([about.model, about.changes, about.can_undo, about.job?.id, about.error]);
     byId("file").textContent = about.file;
     document.title = `${about.file} · smope`;
     classify.setLimit(about.limits.picture_bytes);
@@ -58,12 +58,17 @@ async function look() {
 
 const changed = () => { last = null; look(); };
 
+function decoded(token) {
+  try { return decodeURIComponent(token); } catch { return token; } // typed by hand
+}
+
+/** Look, and ask for the token where the server does: at the beginning, or when it was started anew with another one. */
 async function letIn() {
   const form = byId("token-form");
   const [, token] = /^#token=(.+)$/.exec(location.hash) || [];
   if (token) {
     history.replaceState(null, "", "#classify");
-    await enter(decodeURIComponent(token)).catch(() => {});
+    await enter(decoded(token)).catch(() => {});
   }
   while (!(await look())) {
     byId("state").textContent = "Locked";
@@ -71,7 +76,7 @@ async function letIn() {
     await new Promise((done) => { form.onsubmit = (event) => { event.preventDefault(); done(); }; });
     await enter(byId("token").value.trim()).then(() => notice(""), (error) => notice(said(error)));
   }
-  form.hidden = true;
+  if (!form.hidden) { form.hidden = true; turn(false); }
 }
 
 model.begin(changed, teach.watch);
@@ -89,5 +94,5 @@ for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event
 if (!location.hash.startsWith("#token=")) turn(false);
 await letIn();
 turn(false);
-const lookOn = () => setTimeout(() => look().finally(lookOn), loading ? LOOK_WHILE_LOADING : LOOK_EVERY);
+const lookOn = () => setTimeout(() => letIn().finally(lookOn), loading ? LOOK_WHILE_LOADING : LOOK_EVERY);
 lookOn();

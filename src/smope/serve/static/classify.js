@@ -71,6 +71,7 @@ async function one(file, teach, before) {
       answers.set(card, told);
       fill(place, file, told, teach);
     } catch (error) {
+      if (!answers.has(card)) return; // cleared meanwhile
       refuse(card, place, file, said(error));
     }
   }

@@ -1,6 +1,6 @@
 // What the model knows, how it came to know it, and which experts it asks.
 
-import { get, post } from "./server.js";
+import { get, isOver, post } from "./server.js";
 import { ask, byId, count, drawn, make, notice, percent, said } from "./tools.js";
 
 const EMPTY = { loading: "The model is being loaded.", failed: "The model cannot be loaded.", empty: "No class yet." };
@@ -10,7 +10,7 @@ async function change(path, body) {
   notice("");
   try {
     const job = await post(path, body);
-    if (!["done", "failed", "cancelled"].includes(job.state)) await watch(job.id);
+    if (!isOver(job)) await watch(job.id);
   } catch (error) {
     notice(said(error));
   }

@@ -19,23 +19,27 @@ async function answer(response) {
 
 const away = { error: "The server cannot be reached.", remedy: "Is it still running?" };
 
-export const get = (path) => fetch(path).then(answer, () => { throw new Refused(0, away); });
+const asked = (path, how) => fetch(path, how).then(answer, () => { throw new Refused(0, away); });
 
-export const post = (path, body) => fetch(path, {
+export const get = (path) => asked(path);
+
+export const post = (path, body) => asked(path, {
   method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body ?? {}),
-}).then(answer, () => { throw new Refused(0, away); });
+});
 
-export const drop = (path) => fetch(path, { method: "DELETE" }).then(answer);
+export const drop = (path) => asked(path, { method: "DELETE" });
 
 /** Trade the token for a cookie. */
-export const enter = (token) => fetch("/session", { method: "POST", headers: { Authorization: `Bearer ${token}` } }).then(answer);
+export const enter = (token) => asked("/session", { method: "POST", headers: { Authorization: `Bearer ${token}` } });
+
+export const isOver = (job) => ["done", "failed", "cancelled"].includes(job.state);
 
 /** Ask about one picture; where the server is busy or still loads its model, `waits` is told so, and it is asked again. */
 export async function predict(file, waits, tries = 300) {
   const form = new FormData();
   form.append("picture", file, file.name);
   try {
-    const told = await fetch("/predict", { method: "POST", body: form }).then(answer, () => { throw new Refused(0, away); });
+    const told = await asked("/predict", { method: "POST", body: form });
     return told.predictions[0];
   } catch (error) {
     if (error.after == null || tries <= 0) throw error;
@@ -72,11 +76,13 @@ export function follow(job, seen) {
       misses = 0;
       const state = JSON.parse(event.data);
       seen(state);
-      if (["done", "failed", "cancelled"].includes(state.state)) { events.close(); done(state); }
+      if (isOver(state)) { events.close(); done(state); }
     };
     events.onerror = () => {
       misses += 1;
-      if (misses > 5 || events.readyState === EventSource.CLOSED) { events.close(); failed(new Refused(0, away)); }
+      if (misses <= 5 && events.readyState !== EventSource.CLOSED) return;
+      events.close(); // a stream does not say why it ended; the server does, if it is there
+      get(`/jobs/${job}`).then((state) => (isOver(state) ? done(state) : failed(new Refused(0, away))), failed);
     };
   });
 }

@@ -1,6 +1,6 @@
 // Names and pictures gathered here, sent when Teach is pressed; then progress, and what came of it.
 
-import { drop, follow, learn, post } from "./server.js";
+import { drop, follow, isOver, learn, post } from "./server.js";
 import { byId, count, dropArea, duration, icon, make, notice, percent, said, thumbnail } from "./tools.js";
 
 const lessons = []; // {card, field, pictures: [{file, item}]}
@@ -10,7 +10,7 @@ let watched = { job: null, end: null };
 export const setLimits = (given) => { limits = given; };
 
 function gathered() {
-  return lessons.flatMap(({ field, pictures }) => pictures.map(({ file }) => ({ file, name: field.value.trim() })));
+  return lessons.flatMap(({ field, pictures }) => pictures.map((entry) => ({ entry, file: entry.file, name: field.value.trim() })));
 }
 
 function show() {
@@ -23,6 +23,11 @@ function show() {
   byId("tray").textContent = all.length;
 }
 
+function leaveOut(lesson, entry) {
+  lesson.pictures.splice(lesson.pictures.indexOf(entry), 1);
+  entry.item.remove();
+}
+
 function put(lesson, files) {
   for (const file of files) {
     if (file.size > limits.picture_bytes) {
@@ -30,11 +35,7 @@ function put(lesson, files) {
       continue;
     }
     const entry = { file };
-    const away = make("button", { type: "button", "aria-label": `Leave out ${file.name}`, onclick: () => {
-      lesson.pictures.splice(lesson.pictures.indexOf(entry), 1);
-      entry.item.remove();
-      show();
-    } }, icon("cross"));
+    const away = make("button", { type: "button", "aria-label": `Leave out ${file.name}`, onclick: () => { leaveOut(lesson, entry); show(); } }, icon("cross"));
     entry.item = make("li", {}, thumbnail(file, 160), away);
     lesson.pictures.push(entry);
     lesson.thumbs.append(entry.item);
@@ -42,16 +43,17 @@ function put(lesson, files) {
   show();
 }
 
+function dropLesson(lesson) {
+  lessons.splice(lessons.indexOf(lesson), 1);
+  lesson.card.remove();
+  if (!lessons.length) addLesson();
+}
+
 function addLesson(name = "") {
   const field = make("input", { list: "known", maxlength: 200, placeholder: "Kettle", autocomplete: "off", oninput: show });
   field.value = name;
   const lesson = { field, pictures: [], thumbs: make("ul", { class: "thumbs" }) };
-  const away = make("button", { type: "button", class: "small", onclick: () => {
-    lessons.splice(lessons.indexOf(lesson), 1);
-    lesson.card.remove();
-    if (!lessons.length) addLesson();
-    show();
-  } }, "Leave out this class");
+  const away = make("button", { type: "button", class: "small", onclick: () => { dropLesson(lesson); show(); } }, "Leave out this class");
   lesson.card = make("div", { class: "panel lesson" },
     make("div", { class: "side" }, make("label", {}, "Class name", field), away),
     make("div", {}, dropArea("Drop pictures of it here, or", (files) => put(lesson, files), true), lesson.thumbs));
@@ -71,9 +73,14 @@ export function keep(file, name) {
 
 export const paste = (files) => put(lessons.at(-1), files);
 
-function clear() {
-  for (const lesson of lessons.splice(0)) lesson.card.remove();
-  addLesson();
+/** Take away what was sent; what was added meanwhile stays for the next update. */
+function clear(sent) {
+  for (const lesson of [...lessons]) {
+    const gone = lesson.pictures.filter((entry) => sent.has(entry));
+    for (const entry of gone) leaveOut(lesson, entry);
+    if (gone.length && !lesson.pictures.length) dropLesson(lesson);
+  }
+  show();
 }
 
 let spokenAt = 0;
@@ -126,8 +133,13 @@ function finish(state) {
   if (state.kind !== "learn") return undefined;
   const undo = make("button", { onclick: async () => {
     undo.disabled = true;
-    try { await post("/undo"); tell("Taken back", make("p", {}, "The model is as it was before this update.")); changed(); }
-    catch (error) { notice(said(error)); }
+    try {
+      const job = await post("/undo");
+      if (!isOver(job)) return await watch(job.id); // it waits its turn, and is shown like any other change
+      tell("Taken back", make("p", {}, "The model is as it was before this update."));
+      changed();
+    } catch (error) { notice(said(error)); }
+    return undefined;
   } }, icon("undo"), "Undo this update");
   return tell(`Learned in ${duration(state.report.seconds).replace("about ", "")}`, words(state.report), undo);
 }
@@ -171,7 +183,7 @@ async function teach() {
   byId("job").scrollIntoView({ block: "nearest" });
   try {
     const job = await learn(pictures, (share) => { byId("job-bar").value = share; });
-    clear();
+    clear(new Set(pictures.map(({ entry }) => entry)));
     await watch(job.id);
   } catch (error) {
     byId("job").hidden = true;

@@ -114,6 +114,7 @@ async function camera(taken) {
     const canvas = make("canvas", { width: video.videoWidth, height: video.videoHeight });
     canvas.getContext("2d").drawImage(video, 0, 0);
     canvas.toBlob((blob) => {
+      if (!blob) return; // the camera shows nothing yet
       shots += 1;
       byId("shots").textContent = `${count(shots, "picture")} taken`;
       taken([new File([blob], `camera ${new Date().toLocaleTimeString("en-GB")} ${shots}.jpg`, { type: "image/jpeg" })]);
