@@ -139,7 +139,7 @@ class RunConfig(Section):
     tap: TapConfig = TapConfig(kind="off")
     seed: int = Field(0, ge=0)
     threads: int = Field(2, gt=0, le=1024, description="CPU threads; part of the run, because sums depend on it in the last bit")
-    device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, or auto")
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         None, description="of the ViT's products, float32 if empty; prompts' scores, softmax, losses and statistics stay in float32"
     )
