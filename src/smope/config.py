@@ -16,7 +16,7 @@ from smope.errors import ConfigError, nearest
 
 
 class Section(BaseModel):
-    """A group of fields: unknown names are refused, values are never changed after they are read. Numbers are finite: JSON has no others."""
+    """A group of fields: unknown names are refused, values are never changed after they are read. Numbers are finite, as in JSON."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 

@@ -95,7 +95,7 @@ def prepare(config: RunConfig, runtime: Runtime, progress: Progress = SILENT) ->
     validation = "none" if not tuning else "own" if dataset.validation is not None else "share"
     stream = TaskStream.build(
         dataset,
-        tasks=data.tasks if data.tasks or data.sizes else 1,
+        tasks=1 if data.tasks is None and data.sizes is None else data.tasks,
         sizes=data.sizes,
         order=data.order,
         seed=config.seed,
