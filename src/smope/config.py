@@ -161,7 +161,7 @@ def validate(model: type[Section], values: Mapping[str, Any], where: str = "") -
 def _by_key(model: type[BaseModel], error: ValidationError) -> list[list[dict[str, Any]]]:
     """The problems, those of one key together: a value that may be of several kinds is refused once a kind."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for problem in map(dict, error.errors()):
+    for problem in error.errors():
         path = _key_path(model, problem["loc"])
         found.setdefault(path, []).append({**problem, "path": path})
     return list(found.values())
