@@ -6,7 +6,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from smope.config import DataConfig, RunConfig, TapConfig, TrainConfig, merge, validate
+from smope.config import DataConfig, RunConfig, Section, TapConfig, TrainConfig, merge, section_of, validate
 from smope.errors import ConfigError
 
 
@@ -47,10 +47,54 @@ def test_a_value_that_cannot_be_is_named_with_what_was_seen(values, key, seen):
     assert f"'{key}' is {seen}" in error.value.problem and f"'{key}'" in error.value.remedy
 
 
-def test_all_problems_are_told_at_once():
+@pytest.mark.parametrize(
+    ("values", "key", "kinds"),
+    [
+        ({"data": {"order": "alphabetical"}}, "data.order", ("'seeded'", "a valid list")),
+        ({"data": {"order": ["cup", 3]}}, "data.order", ("'seeded'", "a valid string")),
+        ({"tap": {"kind": "full", "ratio": 1, "steps": "few"}}, "tap.steps", ("a valid integer", "'old' or 'all'")),
+    ],
+)
+def test_a_value_that_may_be_of_several_kinds_is_named_once_and_by_its_own_key(values, key, kinds):
+    with pytest.raises(ConfigError) as error:
+        validate(RunConfig, values)
+    assert error.value.problem.count(f"'{key}' is") == 1 and all(kind in error.value.problem for kind in kinds)
+    assert error.value.remedy == f"Change '{key}'."
+
+
+def test_an_unknown_key_of_a_section_that_may_be_empty_gets_the_names_of_that_section():
+    class Outer(Section):
+        tap: TapConfig | None = None
+
+    with pytest.raises(ConfigError) as error:
+        validate(Outer, {"tap": {"kind": "off", "rato": 1}})
+    assert error.value.remedy == "Did you mean 'ratio'?"
+
+
+@pytest.mark.parametrize("kind", [list[int], dict[str, TapConfig], tuple[float, float], list[int] | None, int, None])
+def test_a_plain_value_is_no_section_also_where_python_takes_its_type_for_a_class(kind):
+    assert section_of(kind) is None  # Python 3.10 says that list[int] is a type, and refuses to tell of what it is a subclass
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan")])
+def test_a_number_that_json_cannot_hold_is_refused_before_a_run_folder_is_made(number):
+    with pytest.raises(ConfigError, match=r"'train\.lr' is (inf|nan): input should be"):
+        validate(RunConfig, {"train": {"lr": number}})
+    with pytest.raises(ConfigError, match=r"'train\.optimizer\.betas\.0' is"):
+        validate(RunConfig, {"train": {"optimizer": {"betas": (number, 0.9)}}})
+
+
+def test_all_problems_are_told_at_once_as_sentences():
     with pytest.raises(ConfigError) as error:
         validate(RunConfig, {"seed": -1, "train": {"epoch": 3, "lr": 0}})
     assert all(key in str(error.value) for key in ("'seed'", "'train.epoch'", "'train.lr'"))
+    assert ".;" not in error.value.problem and "  " not in str(error.value)
+
+
+def test_a_problem_without_a_remedy_leaves_no_gap_before_the_remedy_of_another():
+    with pytest.raises(ConfigError) as error:
+        validate(RunConfig, {"data": {"tasks": 2, "sizes": [1]}, "train": {"lr": -1}})
+    assert error.value.remedy == "Change 'train.lr'."
 
 
 def test_two_ways_to_cut_a_stream_exclude_each_other():

@@ -25,6 +25,11 @@ def test_rows_of_unknown_classes_are_refused_with_the_nearest_name():
     assert "ketle" not in labels and len(labels) == 1
 
 
+def test_where_no_class_is_known_there_is_no_empty_list_of_them():
+    with pytest.raises(DataError, match=r"There is no class 'cup'\. None is known\.$"):
+        LabelSpace([None]).rows(["cup"])
+
+
 def test_renaming_changes_a_name_and_no_row():
     labels = LabelSpace(["cup", "kettle"])
     labels.rename("cup", "mug")

@@ -216,3 +216,14 @@ def test_analysis_refuses_what_has_no_scores(recipe, tmp_path):
     run(resolve({**Cell("", "", recipe).config(0).model_dump(mode="json"), "method": {"name": "linear"}}), tmp_path / "linear")
     with pytest.raises(ConfigError, match="run of linear, which has no proxy scores"):
         analyse(tmp_path / "linear")
+
+
+@pytest.mark.parametrize("missing", ["record.json", "checkpoint.safetensors"])
+def test_analysis_refuses_a_run_that_is_not_finished_or_not_whole(tmp_path, missing):
+    """An analysis is made once and then found: one of a run under way would stay for ever."""
+    from smope.engine.analysis import analyse
+
+    for name in {"record.json", "checkpoint.safetensors"} - {missing}:
+        (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=f"has no {missing}"):
+        analyse(tmp_path)

@@ -6,8 +6,9 @@ this level, because each method's own file holds its own fields (`smope.methods`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
@@ -15,9 +16,9 @@ from smope.errors import ConfigError, nearest
 
 
 class Section(BaseModel):
-    """A group of fields: unknown names are refused, values are never changed after they are read."""
+    """A group of fields: unknown names are refused, values are never changed after they are read. Numbers are finite, as in JSON."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 class DataConfig(Section):
@@ -138,7 +139,7 @@ class RunConfig(Section):
     tap: TapConfig = TapConfig(kind="off")
     seed: int = Field(0, ge=0)
     threads: int = Field(2, gt=0, le=1024, description="CPU threads; part of the run, because sums depend on it in the last bit")
-    device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, or auto")
     precision: Literal["float32", "bfloat16", "float16"] | None = Field(
         None, description="of the ViT's products, float32 if empty; prompts' scores, softmax, losses and statistics stay in float32"
     )
@@ -152,28 +153,58 @@ def validate(model: type[Section], values: Mapping[str, Any], where: str = "") -
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
-        lines = [_explain(model, dict(problem), where) for problem in error.errors()]
-        raise ConfigError("; ".join(problem for problem, _ in lines), " ".join(dict.fromkeys(remedy for _, remedy in lines))) from None
+        lines = [_explain(model, problems, where) for problems in _by_key(model, error)]
+        remedies = dict.fromkeys(remedy for _, remedy in lines if remedy)
+        raise ConfigError(" ".join(problem for problem, _ in lines), " ".join(remedies)) from None
 
 
-def _explain(model: type[BaseModel], problem: dict[str, Any], where: str) -> tuple[str, str]:
-    path = [str(part) for part in problem["loc"]]
+def _by_key(model: type[BaseModel], error: ValidationError) -> list[list[dict[str, Any]]]:
+    """The problems, those of one key together: a value that may be of several kinds is refused once a kind."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for problem in error.errors():
+        path = _key_path(model, problem["loc"])
+        found.setdefault(path, []).append({**problem, "path": path})
+    return list(found.values())
+
+
+def _key_path(model: type[BaseModel] | None, place: Sequence[str | int]) -> tuple[str, ...]:
+    """The part of pydantic's `place` that a recipe can name. After a field that may be of several kinds comes the name of a kind."""
+    path: list[str] = []
+    for part in place:
+        if model is None and isinstance(part, str):  # inside a plain value only positions are names
+            break
+        path.append(str(part))
+        field = model.model_fields.get(path[-1]) if model is not None else None
+        model = section_of(field.annotation) if field is not None else None
+    return tuple(path)
+
+
+def _explain(model: type[BaseModel], problems: Sequence[dict[str, Any]], where: str) -> tuple[str, str]:
+    problem, path = problems[0], problems[0]["path"]
     key = ".".join(part for part in (where, *path) if part)
     if problem["type"] == "extra_forbidden":
         names = field_names(_section_at(model, path[:-1]))
         return f"Unknown key '{key}'.", nearest(path[-1], names)
     if problem["type"] == "value_error":
         return f"{str(problem['msg']).removeprefix('Value error, ')}.", ""
-    return f"'{key}' is {problem['input']!r}: {str(problem['msg'])[0].lower()}{str(problem['msg'])[1:]}.", f"Change '{key}'."
+    reasons = ", or ".join(f"{str(one['msg'])[0].lower()}{str(one['msg'])[1:]}" for one in problems)
+    return f"'{key}' is {problem['input']!r}: {reasons}.", f"Change '{key}'."
 
 
 def _section_at(model: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
     for part in path:
-        inner = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        inner = section_of(model.model_fields[part].annotation) if part in model.model_fields else None
+        if inner is None:
             break
         model = inner
     return model
+
+
+def section_of(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field of this type holds, also where it may be empty; None where it holds a plain value."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    classes = (kind for kind in kinds if isinstance(kind, type) and get_origin(kind) is None)  # Python 3.10 calls `list[int]` a type
+    return next((kind for kind in classes if issubclass(kind, BaseModel)), None)
 
 
 def field_names(model: type[BaseModel]) -> list[str]:

@@ -40,12 +40,14 @@ class NumericsError(SmopeError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: the nearest known one, or the whole list when nothing is near.
+    """A hint for a misspelt name: the nearest known one, or the whole list when nothing is near; it may be empty.
 
     >>> nearest("epoch", ["epochs", "lr"])
     "Did you mean 'epochs'?"
     """
     options = sorted(known)
+    if not options:
+        return "None is known."
     close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
     if close:
         return f"Did you mean '{close[0]}'?"

@@ -6,7 +6,7 @@ In `orthogonal`: M old vectors, N new ones, X dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -110,6 +110,11 @@ def halves(prompt: Tensor) -> tuple[Tensor, Tensor]:
     """The field's "length" counts keys and values together: the first half of the rows are keys, the second values."""
     rows = prompt.shape[-2] // 2
     return prompt[..., :rows, :], prompt[..., rows:, :]
+
+
+def halves_by_block(blocks: Sequence[int], prompts: Iterable[Tensor]) -> dict[int, tuple[Tensor, Tensor]]:
+    """Keys and values of each prompted block, as `GivenPrefix` takes them, from one prompt a block."""
+    return {block: halves(prompt) for block, prompt in zip(blocks, prompts, strict=True)}
 
 
 def _heads(rows: Tensor, heads: int) -> Tensor:

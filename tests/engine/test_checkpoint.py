@@ -121,6 +121,12 @@ def test_restored_moments_do_not_share_memory_with_what_was_read(path):
     assert all(torch.equal(moments[name], kept[name]) for name in kept)
 
 
+@pytest.mark.parametrize("name", ["9.exp_avg", "x.exp_avg", "0.exp_avg"])
+def test_moments_of_what_is_not_trained_here_are_refused(name):
+    with pytest.raises(CheckpointError, match=f"remembers '{name}' of shape .* version that began it"):
+        checkpoint.restore_optimizer(adamw(Toy()), {name: torch.zeros(5, 5)})
+
+
 def test_an_optimizer_that_never_stepped_has_nothing_to_restore(path):
     module = Toy()
     checkpoint.save(path, Progressed(), {}, module, adamw(module))

@@ -1,6 +1,7 @@
 """What TensorBoard is told is what the run's own files say, also after a stop."""
 
 import importlib.util
+import threading
 
 import pytest
 
@@ -18,7 +19,8 @@ from .conftest import config
 def scalars(folder):
     board = EventAccumulator(str(folder / live.FOLDER))
     board.Reload()
-    return {tag: [(event.step, round(event.value, 4)) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
+    told = {tag: [(event.step, round(event.value, 4)) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
+    return {tag: points for tag, points in told.items() if points}
 
 
 def epoch(number, loss, **more):
@@ -46,13 +48,26 @@ def test_every_epoch_and_every_task_is_told_once(tmp_path):
 
 
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_draws_over_what_it_had_drawn(tmp_path):
-    state = Progressed(history=[epoch(0, 3.0)])
+    live.Board(tmp_path, Progressed(history=[epoch(0, 3.0), epoch(1, 9.0)], accuracy=[[50.0]]))
+    again = Progressed(history=[epoch(0, 3.0)])
+    board = live.Board(tmp_path, again)
+    again.history.append(epoch(1, 2.0))
+    board(again)
+    assert scalars(tmp_path) == {"train/ce": [(0, 3.0), (1, 2.0)]}
+
+
+def test_a_run_that_goes_on_loses_no_task_where_there_are_more_tasks_than_epochs_before_it(tmp_path):
+    """One number says from where on all curves are forgotten, and a task's number may be larger than an epoch's."""
+    state = Progressed(history=[epoch(0, 3.0)], accuracy=[[80.0]])
     live.Board(tmp_path, Progressed())(state)
-    lost = Progressed(history=[epoch(0, 3.0), epoch(1, 9.0)])
-    live.Board(tmp_path, state)(lost)
-    again = Progressed(history=[epoch(0, 3.0), epoch(1, 2.0)])
-    live.Board(tmp_path, Progressed(history=[epoch(0, 3.0)]))(again)
-    assert scalars(tmp_path)["train/ce"][-1] == (1, 2.0)
+    live.Board(tmp_path, state)(state)
+    assert scalars(tmp_path)["accuracy/mean over tasks"] == [(1, 80.0)]
+
+
+def test_when_a_run_is_over_nobody_holds_its_file_or_waits_to_write_it(tmp_path, pictures):
+    before = threading.active_count()
+    run(config(pictures, {"name": "ncm"}, tap={"kind": "off"}), tmp_path, tensorboard=True)
+    assert threading.active_count() == before
 
 
 def test_a_run_writes_its_curves_while_it_learns(tmp_path, pictures):

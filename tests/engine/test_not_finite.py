@@ -5,7 +5,9 @@ import itertools
 import pytest
 import torch
 
+from smope.engine import loop
 from smope.engine.run import run
+from smope.engine.schedule import make_optimizer
 from smope.errors import NumericsError
 from smope.methods import resolve
 from soak import scene
@@ -35,6 +37,31 @@ def test_numbers_gone_wrong_never_reach_a_checkpoint_and_no_checkpoint_is_promis
         run(config(pictures, train={"lr": 1e30}), tmp_path)
     assert not (tmp_path / "checkpoint.safetensors").exists()
     assert "checkpoint.safetensors" not in error.value.remedy
+
+
+@pytest.fixture
+def breaking(monkeypatch):
+    """Every step leaves a parameter that is no number, though its loss was one."""
+
+    def optimizer(phase):
+        made = make_optimizer(phase)
+        made.register_step_post_hook(lambda self, *_: self.param_groups[0]["params"][0].data.fill_(float("nan")))
+        return made
+
+    monkeypatch.setattr(loop, "make_optimizer", optimizer)
+
+
+def test_a_checkpoint_that_is_due_right_after_the_step_that_broke_the_parameters_is_not_written(pictures, tmp_path, breaking):
+    settings = config(pictures, {"name": "linear"}, tap={"kind": "off"}, checkpoint_minutes=1e-9)
+    with pytest.raises(NumericsError, match="parameters are not finite after task 1, phase train, epoch 1, step 1 ") as error:
+        run(settings, tmp_path)
+    assert not (tmp_path / "checkpoint.safetensors").exists() and "checkpoint" not in error.value.remedy
+
+
+def test_what_the_last_step_of_a_phase_has_broken_is_told_as_that(pictures, breaking):
+    settings = config(pictures, {"name": "linear"}, train={"epochs": 1, "batch_size": 100}, tap={"kind": "off"})
+    with pytest.raises(NumericsError, match=r"parameters are not finite after task 1, phase train, epoch 1, step 1 \(pictures"):
+        run(settings)
 
 
 def test_the_pictures_of_the_batch_and_the_last_good_checkpoint_are_named(root, tmp_path, monkeypatch):

@@ -145,6 +145,7 @@ def test_learning_rates_as_the_engine_sets_them(pictures, monkeypatch):
         ({"data": {"tasks": 7}}, "data.tasks"),
         ({"data": {"tasks": 4}}, "data.tasks"),
         ({"data": {"tasks": None, "sizes": [2, 2]}}, "data.sizes"),
+        ({"data": {"tasks": None, "sizes": []}}, "data.sizes is []"),
         ({"backbone": {"image_size": 18}}, "backbone.image_size"),
         ({"method": {"blocks": [0, 4]}}, "method.blocks"),
         ({"backbone": {"name": "vit-tiny"}}, "vit-tiny-test"),

@@ -2,12 +2,13 @@
 
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from smope.engine.loop import Interrupted
 from smope.errors import ConfigError, NumericsError, SmopeError
-from smope.many import Failure, OneAfterAnother, Outcome, Processes, RunTask, Status, records_of
+from smope.many import Failure, OneAfterAnother, Outcome, Processes, RunTask, Status, pool, records_of
 from smope.many.pool import own_gpus
 from smope.many.slurm import ArrayTask, array_script
 from smope.many.work import STOPPED, Reporting, do
@@ -50,6 +51,13 @@ def test_one_after_another_a_run_that_cannot_be_does_not_hold_up_the_next(values
 def test_one_after_another_a_stop_is_passed_on(values, tmp_path):
     with pytest.raises(Interrupted):
         list(OneAfterAnother().carry_out([task(values, tmp_path / "a")], lambda: True))
+
+
+def test_a_log_that_cannot_be_written_does_not_hide_the_failure_it_tells_of(values, tmp_path):
+    (tmp_path / "full").touch()  # what is no folder takes a log as little as a disk that is full
+    worker = SimpleNamespace(task=task(values, tmp_path / "full" / "run"), last_words=lambda: b"some last words")
+    crew = pool._Crew(Processes(1), iter(()))
+    assert crew._take_in(worker, {"failure": Failure("No space left.").as_json()}, stopping=False).failure == Failure("No space left.")
 
 
 def test_records_come_as_they_are_made_and_failures_are_told_at_the_end(values, tmp_path):

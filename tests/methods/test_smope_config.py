@@ -23,6 +23,12 @@ def refused(recipe):
 # -- impossible --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("plain", [False, "off", 0, ["diagonal"]])
+def test_a_plain_value_where_tap_is_a_section_is_refused_and_does_not_leave_the_preset_on(plain):
+    message = refused(recipe(tap=plain, preset="paper"))
+    assert "'tap' is" in message and "tap.kind=off" in message
+
+
 def test_more_chosen_experts_than_there_are_is_refused():
     message = refused(recipe(experts=4, top_k=5))
     assert "method.top_k" in message and "5" in message and "4" in message

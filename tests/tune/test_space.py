@@ -52,3 +52,9 @@ def test_what_cannot_be_searched_is_refused_by_name(tmp_path, text, said):
         read_space(tmp_path / "space.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_space(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_no_text_is_refused_by_name(tmp_path):
+    (tmp_path / "space.yaml").write_bytes(b"\xff\xd8\xff\xe0 a photograph")
+    with pytest.raises(ConfigError, match=r"space\.yaml is not a text in UTF-8"):
+        read_space(tmp_path / "space.yaml")

@@ -20,7 +20,7 @@ from smope.backbones import Block, FrozenViT
 from smope.config import RunConfig, validate
 from smope.data import ImageSet, Loader
 from smope.engine import checkpoint
-from smope.engine.run import CHECKPOINT, prepare
+from smope.engine.run import CHECKPOINT, RECORD, prepare
 from smope.engine.runtime import SingleProcess
 from smope.errors import ConfigError
 from smope.files import read_json, write_json
@@ -50,18 +50,19 @@ def analyse(folder: Path, progress: Progress = SILENT) -> dict[str, Any]:
     if (folder / ANALYSIS).exists():
         found: dict[str, Any] = read_json(folder / ANALYSIS)
         return found
+    for name in (RECORD, CHECKPOINT):  # a run that is under way would be shown as it was now, for ever
+        if not (folder / name).exists():
+            raise ConfigError(f"{folder} has no {name}.", "Analyse a folder that `smope run` has finished and that is whole.")
     config: RunConfig = validate(RunConfig, read_json(folder / "config.json"))
     runtime = SingleProcess(config.device, config.threads)
     ready = prepare(config, runtime, progress)
     if not isinstance(ready.method, Smope) or not ready.method.config.aggregate:
         raise ConfigError(f"{folder} is a run of {config.method['name']}, which has no proxy scores.", "Analyse a run of smope.")
-    if not (folder / CHECKPOINT).exists():
-        raise ConfigError(f"{folder} has no {CHECKPOINT}.", "Analyse a folder that `smope run` has finished and that is whole.")
     _, _, method_tensors, _ = checkpoint.load(folder / CHECKPOINT)
     checkpoint.restore_method(ready.method, method_tensors, folder / CHECKPOINT)
     ready.method.to(runtime.device)
     judged = [task.validation if config.data.split == "tuning" else task.test for task in ready.stream]
-    images = [loader for part in judged if part is not None and len(part) for loader in [_loader(part, config, ready.transform)]]
+    images = [_loader(part, config, ready.transform) for part in judged if part]
     query_NHD, score_NHP = _look(ready.method, ready.vit, images)
     block = ready.method.config.blocks[0]
     keys_PD = ready.method.keys_LHPD[0, 0].detach().cpu().double()

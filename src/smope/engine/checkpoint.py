@@ -20,6 +20,7 @@ from smope.files import atomic_write, parse_json
 
 SCHEMA = 1
 NAME = "checkpoint.safetensors"  #: in a run's folder
+_OTHER_VERSION = "Finish the run with the version that began it, or choose another --out."
 
 
 @dataclass
@@ -100,7 +101,7 @@ def restore_method(method: torch.nn.Module, tensors: Mapping[str, Tensor], path:
         reasons = "; ".join(line.strip() for line in str(error).splitlines()[1:])
         raise CheckpointError(
             f"{path or 'The checkpoint'} was written by a version that keeps another state ({reasons}).",
-            "Finish the run with the version that began it, or choose another --out.",
+            _OTHER_VERSION,
         ) from None
 
 
@@ -120,8 +121,13 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
     """Put saved moments back, parameter by parameter in the order of the groups."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for name, tensor in tensors.items():
-        index, key = name.split(".", 1)
-        parameter = parameters[int(index)]
+        index, _, key = name.partition(".")
+        parameter = parameters[int(index)] if index.isdecimal() and int(index) < len(parameters) else None
+        if parameter is None or (tensor.ndim > 0 and tensor.shape != parameter.shape):
+            raise CheckpointError(
+                f"The checkpoint's optimizer remembers '{name}' of shape {tuple(tensor.shape)}, which this version does not train.",
+                _OTHER_VERSION,
+            )
         # a step counter stays on the CPU, as torch's optimizers make it
         optimizer.state[parameter][key] = tensor.clone() if tensor.ndim == 0 else tensor.to(parameter, copy=True)
 

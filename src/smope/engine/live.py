@@ -17,11 +17,16 @@ FOLDER = "tensorboard"
 
 
 class Board:
-    """Writes what is new in a run's state whenever it is shown it. Epochs count through the whole run, phase after phase."""
+    """Writes what is new in a run's state whenever it is shown it. Epochs count through the whole run, phase after phase.
+
+    What an earlier session wrote is forgotten and written once more from the state: it may have gone further than the checkpoint, and
+    TensorBoard forgets by one number for all curves, while some here count epochs and some tasks.
+    """
 
     def __init__(self, folder: Path, state: Progressed) -> None:
-        self._epochs, self._tasks = len(state.history), len(state.accuracy)
-        self._writer = _writer(folder / FOLDER, self._epochs)
+        self._epochs = self._tasks = 0
+        self._writer = _writer(folder / FOLDER)
+        self(state)
 
     def __call__(self, state: Progressed) -> None:
         """Losses of new epochs, accuracies of new tasks."""
@@ -37,6 +42,10 @@ class Board:
         self._epochs, self._tasks = len(state.history), len(state.accuracy)
         self._writer.flush()
 
+    def close(self) -> None:
+        """Let go of the file, and of the thread that writes it."""
+        self._writer.close()
+
 
 def check_installed() -> None:
     """Say which extra is missing, if it is."""
@@ -44,8 +53,7 @@ def check_installed() -> None:
         raise ConfigError("TensorBoard is not installed.", "Install it with: pip install 'smope[live]', or leave --tensorboard out.")
 
 
-def _writer(folder: Path, first: int) -> Any:
-    """What was written beyond `first`, by a run that was stopped and goes on from an earlier checkpoint, is forgotten."""
+def _writer(folder: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder), purge_step=first)
+    return SummaryWriter(str(folder), purge_step=0)

@@ -146,12 +146,11 @@ class Loop:
                     self._step(phase, optimizer, batch, steps)
                     bar.advance()
                     at.step += 1
-                    self._maybe_save(optimizer)
+                    self._maybe_save(phase, optimizer)
+                self._check_parameters(phase)  # the last step's damage shows in no later loss
                 self._close_epoch(task, update, phase, steps, bar)
-        for parameter in (p for group in phase.groups for p in group.parameters):
+        for parameter in _parameters(phase):
             parameter.grad = None
-            if not parameter.isfinite().all():  # the last step's damage shows in no later loss
-                self._refuse_numbers(phase, {"parameters": math.nan})
 
     def _batches(self, phase: Train, loader: Loader | None, chance: Chance) -> Iterator[Batch]:
         start = self.position.step
@@ -195,10 +194,10 @@ class Loop:
             terms = phase.loss(batch, self.vit)
         values = self.runtime.mean({name: term.item() for name, term in terms.items()}, batch.share)
         if not math.isfinite(sum(values.values())):
-            self._refuse_numbers(phase, values)
+            self._refuse_numbers(f"The loss is not finite at {self._place(phase, at.step + 1)}: {values}.")
         total = torch.stack(list(terms.values())).sum()
         (total * self.runtime.loss_scale).backward()
-        parameters = [p for group in phase.groups for p in group.parameters]
+        parameters = _parameters(phase)
         self._unscale(parameters)
         self.runtime.reduce_gradients(parameters, batch.share)
         if phase.clip_norm is not None:
@@ -213,14 +212,22 @@ class Loop:
                 if parameter.grad is not None:
                     parameter.grad /= self.runtime.loss_scale
 
-    def _refuse_numbers(self, phase: Train, terms: dict[str, float]) -> None:
+    def _check_parameters(self, phase: Train) -> None:
+        """Refuse what the step just made has broken, before it is written over a checkpoint that is whole."""
+        if not all(parameter.isfinite().all() for parameter in _parameters(phase)):
+            self._refuse_numbers(f"The parameters are not finite after {self._place(phase, self.position.step)}.")
+
+    def _place(self, phase: Train, step: int) -> str:
+        """Where a step is, counted from 1, and what its batch held."""
         at = self.position
         more = f" and {len(self._at_hand) - _NAMED} more" if len(self._at_hand) > _NAMED else ""
         batch = f"pictures {', '.join(self._at_hand[:_NAMED])}{more}" if self._at_hand else "features drawn from class statistics"
-        where = f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {at.step + 1} ({batch})"
+        return f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {step} ({batch})"
+
+    def _refuse_numbers(self, problem: str) -> None:
         path = self._checkpoint
         kept = f"The last good checkpoint is {path}. " if path and path.exists() else ""
-        raise NumericsError(f"The loss is not finite at {where}: {terms}.", f"{kept}Lower train.lr or set train.clip_norm.")
+        raise NumericsError(problem, f"{kept}Lower train.lr or set train.clip_norm.")
 
     def _close_epoch(self, task: Task, update: Update, phase: Train, steps: int, bar: Bar) -> None:
         at = self.position
@@ -332,12 +339,13 @@ class Loop:
         share = self.runtime.share(total)
         return slice(None) if share is None else slice(share.first, share.first + share.count)
 
-    def _maybe_save(self, optimizer: torch.optim.Optimizer) -> None:
-        if self.runtime.any(self.stop()):
+    def _maybe_save(self, phase: Train, optimizer: torch.optim.Optimizer) -> None:
+        stopping = self.runtime.any(self.stop())
+        if stopping or time.monotonic() - self._saved_at > self.config.checkpoint_minutes * 60:
+            self._check_parameters(phase)
             self.save(optimizer)
+        if stopping:
             self._say_goodbye()
-        if time.monotonic() - self._saved_at > self.config.checkpoint_minutes * 60:
-            self.save(optimizer)
 
     def _check_stop(self) -> None:
         if self.runtime.any(self.stop()):
@@ -357,3 +365,8 @@ class Loop:
         if self.state.cpu_seconds is not None:
             self.state.cpu_seconds += cpu_now - self._cpu_clock
         self._clock, self._cpu_clock = now, cpu_now
+
+
+def _parameters(phase: Train) -> list[torch.nn.Parameter]:
+    """All that a phase trains."""
+    return [parameter for group in phase.groups for parameter in group.parameters]

@@ -155,10 +155,10 @@ def _own_device(place: Place, device: str) -> str:
 
 def _connect(place: Place, wire: torch.device) -> None:
     """Once a process: the launcher's address is good for one meeting."""
+    if not dist.is_available():  # asked first: without it there is nothing else to ask
+        raise ConfigError("This build of torch has no torch.distributed.", "Run in one process, or install another build.")
     if dist.is_initialized():
         return
-    if not dist.is_available():
-        raise ConfigError("This build of torch has no torch.distributed.", "Run in one process, or install another build.")
     if wire.type == "cuda":
         torch.cuda.set_device(wire)
     dist.init_process_group("nccl" if wire.type == "cuda" else "gloo", init_method="env://", rank=place.rank, world_size=place.processes)

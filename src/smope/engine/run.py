@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,7 +95,7 @@ def prepare(config: RunConfig, runtime: Runtime, progress: Progress = SILENT) ->
     validation = "none" if not tuning else "own" if dataset.validation is not None else "share"
     stream = TaskStream.build(
         dataset,
-        tasks=data.tasks if data.tasks or data.sizes else 1,
+        tasks=1 if data.tasks is None and data.sizes is None else data.tasks,
         sizes=data.sizes,
         order=data.order,
         seed=config.seed,
@@ -137,9 +137,10 @@ def _learn(
             raise CheckpointError(f"The images are not those {folder} was started with.", "Put them back, or choose another --out.")
         loop.resume(method_tensors, optimizer_tensors)
         progress.say(f"resuming in task {loop.position.task + 1} of {len(ready.stream)}")
-    if tensorboard and folder is not None:
-        loop.watch = live.Board(folder, loop.state)
-    loop.run()
+    with ExitStack() as afterwards:
+        if tensorboard and folder is not None:
+            loop.watch = afterwards.enter_context(closing(live.Board(folder, loop.state)))
+        loop.run()
     result = record.make(config, ready.stream, ready.vit, ready.method, loop.state, trainable_parameters(ready.method), runtime.processes)
     if folder is not None and runtime.is_main:
         with telling_disk_errors(folder / RECORD):

@@ -99,16 +99,15 @@ def runtime_for(device: str, threads: int, precision: str | None) -> Runtime:
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` takes the accelerator if there is one."""
+    """`auto` takes a CUDA device if there is one. Class statistics are float64, so a device without it (Apple's `mps`) is none of ours."""
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device={name} cannot be used here: {error}.", "Use device=cpu, or device=auto.") from None
+        torch.empty(0, device=device, dtype=torch.float64)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise ConfigError(f"device={name} cannot be used here: {reason}.", "Use device=cpu, or device=auto.") from None
     return device
 
 

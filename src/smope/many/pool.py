@@ -213,8 +213,10 @@ class _Crew:
 
     def _keep_log(self, worker: _Worker, task: RunTask) -> None:
         if words := worker.last_words():
-            task.folder.mkdir(parents=True, exist_ok=True)
-            (task.folder / LOG).write_bytes(words + b"\n")
+            # a full disk has often ended the run already: its own failure is what to tell, and the other runs go on
+            with contextlib.suppress(OSError):
+                task.folder.mkdir(parents=True, exist_ok=True)
+                (task.folder / LOG).write_bytes(words + b"\n")
 
 
 def own_gpus(slot: int, gpus: float, visible: str | None) -> str:

@@ -122,7 +122,7 @@ def _work(values: dict[str, Any], board: Any, gpus: float) -> dict[str, Any]:
 
     result = STOPPED if stop() else do(task, post, stop)
     if isinstance(result, Failure):
-        return {"failure": {"problem": result.problem, "remedy": result.remedy, "astray": result.astray}}
+        return {"failure": result.as_json()}
     return {"stopped": True} if result == STOPPED else {"record": result}
 
 

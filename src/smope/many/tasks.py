@@ -60,6 +60,9 @@ class Failure:
     def of(cls, error: SmopeError) -> Failure:
         return cls(error.problem, error.remedy, isinstance(error, NumericsError))
 
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
     def error(self) -> SmopeError:
         return (NumericsError if self.astray else SmopeError)(self.problem, self.remedy)
 

@@ -6,6 +6,7 @@ that was; so no worker is ever left behind.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -20,8 +21,7 @@ from smope.many.work import STOPPED, do
 
 def main() -> None:
     """Work until there is no more."""
-    if os.name != "nt":
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the one who started us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the one who started us
     news = _own_stdout()
     tasks: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     ended = threading.Event()
@@ -36,7 +36,7 @@ def _answer(task: RunTask, news: TextIO, ended: threading.Event) -> dict[str, An
 
     result = do(task, post, ended.is_set)
     if isinstance(result, Failure):
-        return {"failure": {"problem": result.problem, "remedy": result.remedy, "astray": result.astray}}
+        return {"failure": result.as_json()}
     return {"stopped": True} if result == STOPPED else {"finished": True}
 
 
@@ -55,8 +55,6 @@ def _own_stdout() -> TextIO:
 
 
 def _tell(news: TextIO, what: dict[str, Any]) -> None:
-    try:
+    with contextlib.suppress(OSError):  # nobody is left to hear it; the end of our input says so too, and the run saves itself
         news.write(json.dumps(what) + "\n")
         news.flush()
-    except BrokenPipeError:  # nobody is left to hear it; the end of our input says so too, and the run saves itself
-        pass

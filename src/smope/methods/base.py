@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
 from smope.config import Section, TapConfig, TrainConfig
+from smope.errors import ConfigError
 from smope.head import Growing, Head
 from smope.methods.tap import tap_is_due, tap_phase
 from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
@@ -159,6 +160,12 @@ class Method(Growing):
     def tap_phase(self, update: Update) -> Train:
         """Train the head alone on draws from every class seen."""
         return tap_phase("tap", self.tap, self.head, self.statistics, update, self.train_config.batch_size)
+
+
+def refuse_weight_decay(train: TrainConfig, harm: str, remedy: str = "Set train.optimizer.weight_decay=0.") -> None:
+    """Decay moves all of a tensor, also what no gradient reaches: where that is what earlier tasks have learned, it is refused."""
+    if train.optimizer.weight_decay > 0:
+        raise ConfigError(f"train.optimizer.weight_decay is {train.optimizer.weight_decay}, {harm}.", remedy)
 
 
 def centred_parameter(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> nn.Parameter:

@@ -34,12 +34,11 @@ from torch import Tensor, nn
 
 from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.errors import ConfigError
 from smope.head import appended
-from smope.methods.base import Method, MethodConfig
+from smope.methods.base import Method, MethodConfig, refuse_weight_decay
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Losses, LossFunction, Update
-from smope.prompts import GivenPrefix, check_blocks, halves, orthogonal
+from smope.prompts import GivenPrefix, check_blocks, halves_by_block, orthogonal
 
 
 class CodaPromptConfig(MethodConfig):
@@ -73,11 +72,7 @@ class CodaPrompt(Method):
         assert isinstance(config, CodaPromptConfig)
         super().__init__(config, train, tap, shape, chance)
         check_blocks("method.blocks", config.blocks, shape.depth)
-        if train.optimizer.weight_decay > 0:
-            raise ConfigError(
-                f"train.optimizer.weight_decay is {train.optimizer.weight_decay}, which would shrink the components of earlier tasks.",
-                "Set train.optimizer.weight_decay=0.",
-            )
+        refuse_weight_decay(train, "which would shrink the components of earlier tasks")
         L, C = len(config.blocks), shape.dim
         self.prompts_MLPC = nn.Parameter(torch.zeros(0, L, config.length, C))
         self.keys_MLC = nn.Parameter(torch.zeros(0, L, C))
@@ -115,7 +110,7 @@ class CodaPrompt(Method):
         prompts_MLPC, keys_MLC, attention_MLC = self.components(training)
         weight_BML = mixing_weights(query_BC, keys_MLC, attention_MLC)
         prompt_BLPC = torch.einsum("bml,mlpc->blpc", weight_BML, prompts_MLPC)
-        return {block: halves(prompt_BPC) for block, prompt_BPC in zip(self.config.blocks, prompt_BLPC.unbind(1), strict=True)}
+        return halves_by_block(self.config.blocks, prompt_BLPC.unbind(1))
 
     def components(self, training: bool) -> tuple[Tensor, ...]:
         """Prompts, keys and attention vectors; in training those of earlier tasks are cut off from gradients."""

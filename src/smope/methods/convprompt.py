@@ -51,7 +51,7 @@ from smope.backbones import PLAIN, Block, FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.errors import ConfigError
 from smope.head import Growing, Head, appended
-from smope.methods.base import Method, MethodConfig, centred_parameter
+from smope.methods.base import Method, MethodConfig, centred_parameter, refuse_weight_decay
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
 from smope.prompts import check_blocks, orthogonal
@@ -204,11 +204,7 @@ class ConvPrompt(Method):
         assert isinstance(config, ConvPromptConfig)
         super().__init__(config, train, tap, shape, chance)
         check_blocks("method.blocks", config.blocks, shape.depth)
-        if train.optimizer.weight_decay > 0:
-            raise ConfigError(
-                f"train.optimizer.weight_decay is {train.optimizer.weight_decay}, which would shrink the generators of earlier tasks.",
-                "Set train.optimizer.weight_decay=0.",
-            )
+        refuse_weight_decay(train, "which would shrink the generators of earlier tasks")
         self.task_norms = TaskNorms(shape.dim)
         self.head = NormedHead(shape.dim, self.task_norms)
         self.matcher = Matcher(shape.dim, config.hidden, config.key_width, chance.at("matcher"))

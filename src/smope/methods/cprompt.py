@@ -46,9 +46,8 @@ from torch import Tensor, nn
 
 from smope.backbones import FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.errors import ConfigError
 from smope.head import Head, appended
-from smope.methods.base import Method, MethodConfig
+from smope.methods.base import Method, MethodConfig, refuse_weight_decay
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Update
 from smope.prompts import check_blocks, orthogonal, top_k_index
@@ -112,11 +111,8 @@ class CPrompt(Method):
         assert isinstance(config, CPromptConfig)
         super().__init__(config, train, tap, shape, chance)
         check_blocks("method.second_block", [config.second_block], shape.depth)
-        if train.optimizer.weight_decay > 0:
-            raise ConfigError(
-                f"train.optimizer.weight_decay is {train.optimizer.weight_decay}, and would wear away what earlier tasks have learned.",
-                "Set train.optimizer.weight_decay=0 and give method.decay, which acts on the current task alone.",
-            )
+        remedy = "Set train.optimizer.weight_decay=0 and give method.decay, which acts on the current task alone."
+        refuse_weight_decay(train, "and would wear away what earlier tasks have learned", remedy)
         self.query = TokenPrompter({}, config.feature == "normed")  # the same feature as the classifiers see
         self.head = Classifier(shape.dim)
         self.auxiliary = Classifier(shape.dim)

@@ -33,13 +33,12 @@ from torch import Tensor, nn
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.errors import ConfigError
 from smope.head import appended
-from smope.methods.base import MethodConfig, uniform_parameter
+from smope.methods.base import MethodConfig, refuse_weight_decay, uniform_parameter
 from smope.methods.l2p import KeyedConfig, KeyedMethod, KeyedPrompter
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Update
-from smope.prompts import check_blocks, halves, top_k_index
+from smope.prompts import check_blocks, halves_by_block, top_k_index
 
 
 class DualPromptConfig(KeyedConfig):
@@ -75,11 +74,7 @@ class DualPrompt(KeyedMethod):
         assert isinstance(config, DualPromptConfig)
         super().__init__(config, train, tap, shape, chance)
         check_blocks("method.g_blocks + method.e_blocks", [*config.g_blocks, *config.e_blocks], shape.depth)
-        if train.optimizer.weight_decay > 0:
-            raise ConfigError(
-                f"train.optimizer.weight_decay is {train.optimizer.weight_decay}, and would wear away the prompts of earlier tasks.",
-                "Set train.optimizer.weight_decay=0.",
-            )
+        refuse_weight_decay(train, "and would wear away the prompts of earlier tasks")
         size = (len(config.g_blocks), config.rows(config.g_length), shape.dim)
         self.general_LPC = uniform_parameter(size, config.init_scale, chance.at("general").generator())
         self.experts_TLPC = self._new_experts(config.pool, chance)
@@ -115,7 +110,7 @@ class DualPrompt(KeyedMethod):
 
     def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
         query_BC = batch.query
-        general = {block: halves(prompt_PC) for block, prompt_PC in zip(self.config.g_blocks, self.general_LPC.unbind(0), strict=True)}
+        general = halves_by_block(self.config.g_blocks, self.general_LPC.unbind(0))
         own = int(self.taught) - 1
         experts = self.experts_of(own) if training else self.found(query_BC)
         everyone_BC = batch.everyone(query_BC) if training else query_BC  # the loss may be a sum over the batch, and is then of the whole
@@ -124,8 +119,7 @@ class DualPrompt(KeyedMethod):
 
     def experts_of(self, task: int) -> dict[int, tuple[Tensor, Tensor]]:
         """The expert prompts of one task: keys and values P/2,C for each E-block."""
-        prompts = zip(self.config.e_blocks, self.experts_TLPC[task].unbind(0), strict=True)
-        return {block: halves(prompt_PC) for block, prompt_PC in prompts}
+        return halves_by_block(self.config.e_blocks, self.experts_TLPC[task].unbind(0))
 
     def found(self, query_BC: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
         """The expert prompts whose keys are nearest to each image: keys and values B,P/2,C for each E-block; none before the first task."""
@@ -134,8 +128,8 @@ class DualPrompt(KeyedMethod):
         if asked == 0:
             return {}
         index_LB = top_k_index(self.similarity_LBT(query_BC, slice(asked)), 1).squeeze(-1).expand(len(blocks), -1)
-        prompts = zip(blocks, self.experts_TLPC.unbind(1), index_LB.unbind(0), strict=True)
-        return {block: halves(prompts_TPC[index_B]) for block, prompts_TPC, index_B in prompts}
+        found = zip(self.experts_TLPC.unbind(1), index_LB.unbind(0), strict=True)
+        return halves_by_block(blocks, (prompts_TPC[index_B] for prompts_TPC, index_B in found))
 
     def similarity_LBT(self, query_BC: Tensor, tasks: slice) -> Tensor:
         """Cosines of every image's query with the keys of some tasks."""

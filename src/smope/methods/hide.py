@@ -39,13 +39,12 @@ from torch import Tensor, nn
 
 from smope.backbones import PLAIN, Block, FrozenViT, Prompter, VitShape
 from smope.config import ScheduleConfig, Section, TapConfig, TrainConfig
-from smope.errors import ConfigError
 from smope.head import Head
-from smope.methods.base import Method, MethodConfig, centred_parameter
+from smope.methods.base import Method, MethodConfig, centred_parameter, refuse_weight_decay
 from smope.methods.registry import register
 from smope.methods.tap import tap_is_due, tap_phase
 from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
-from smope.prompts import GivenPrefix, check_blocks, halves
+from smope.prompts import GivenPrefix, check_blocks, halves_by_block
 from smope.statistics import ClassStatistics
 
 
@@ -139,11 +138,7 @@ class HidePrompt(Method):
         assert isinstance(config, HidePromptConfig)
         super().__init__(config, train, tap, shape, chance)
         check_blocks("method.blocks", config.blocks, shape.depth)
-        if train.optimizer.weight_decay > 0:
-            raise ConfigError(
-                f"train.optimizer.weight_decay is {train.optimizer.weight_decay}, and would wear away the prompts of earlier tasks.",
-                "Set train.optimizer.weight_decay=0.",
-            )
+        refuse_weight_decay(train, "and would wear away the prompts of earlier tasks")
         self.prompts_TLPC = nn.Parameter(torch.zeros(0, len(config.blocks), config.length, shape.dim))
         self.owner_C: Tensor
         self.register_buffer("owner_C", torch.zeros(0, dtype=torch.int64))  # whose prompt each class is looked at with; -1: none
@@ -216,7 +211,7 @@ class HidePrompt(Method):
 
     def _prefixes(self, prompts_LPC: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
         """L,...,P,C as keys and values a block."""
-        return {block: halves(prompt) for block, prompt in zip(self.config.blocks, prompts_LPC.unbind(0), strict=True)}
+        return halves_by_block(self.config.blocks, prompts_LPC.unbind(0))
 
     # -- phases ----------------------------------------------------------------------------------------------------------
 

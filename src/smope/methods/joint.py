@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.errors import ConfigError
+from smope.methods.base import refuse_weight_decay
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance
@@ -48,11 +48,7 @@ class Joint(OnePrompt):
         self.change = nn.ParameterDict()
         if config.mode == "frozen":
             return
-        if train.optimizer.weight_decay > 0:
-            raise ConfigError(
-                f"train.optimizer.weight_decay is {train.optimizer.weight_decay}, and would pull the weights back to the pre-trained ones.",
-                "Set train.optimizer.weight_decay=0.",
-            )
+        refuse_weight_decay(train, "and would pull the weights back to the pre-trained ones")
         del self.keys_LHPD, self.values_LHPD
         with torch.device("meta"):
             weights = dict(FrozenViT(shape, shape.patch * shape.grid).named_parameters())

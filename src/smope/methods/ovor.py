@@ -45,7 +45,7 @@ from smope.config import TapConfig, TrainConfig
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Drawer, Draws, Group, Losses, LossFunction, Observe, Phase, Train, Update
-from smope.prompts import GivenPrefix, check_blocks, halves, top_k_index
+from smope.prompts import GivenPrefix, check_blocks, halves_by_block, top_k_index
 
 OUTLIER = -1  #: the row of a feature that is of no class
 _CHUNK = 1024  #: points whose distances are computed at once
@@ -111,8 +111,7 @@ class Ovor(Method):
     def prefixes(self) -> dict[int, tuple[Tensor, Tensor]]:
         """Keys and values of each prompted block, P/2,C, the same for every image."""
         blocks = self.config.g_blocks + self.config.e_blocks
-        prompts = [*self.general_LPC.unbind(0), *self.expert_LPC.unbind(0)]
-        return {block: halves(prompt_PC) for block, prompt_PC in zip(blocks, prompts, strict=True)}
+        return halves_by_block(blocks, [*self.general_LPC.unbind(0), *self.expert_LPC.unbind(0)])
 
     # -- one task --------------------------------------------------------------------------------------------------------
 

@@ -37,10 +37,7 @@ def find(name: str) -> type[Method]:
 
 def resolve(values: Mapping[str, Any]) -> RunConfig:
     """A recipe's mapping, checked and complete: the preset fills the method's and TAP's fields that the recipe leaves open."""
-    given = values.get("method") or {}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"'method' is {given!r}, but it is a section.", "Write method.name=... and its fields beside it.")
-    section = dict(given)
+    section = dict(_section(values, "method", "Write method.name=... and its fields beside it."))
     name = section.pop("name", None)
     if not isinstance(name, str):
         raise ConfigError("The recipe names no method.", "Give method.name; `smope methods` lists them.")
@@ -49,7 +46,7 @@ def resolve(values: Mapping[str, Any]) -> RunConfig:
     preset = _preset(method, preset_name)
     fields = validate(method.Config, merge(preset.get("method", {}), section), "method")
     full = {**values, "method": {"name": name, "preset": preset_name, **fields.model_dump(mode="json")}}
-    full["tap"] = _tap(preset.get("tap", {}), values.get("tap") or {})
+    full["tap"] = _tap(preset.get("tap", {}), _section(values, "tap", "Write tap.kind=off, or the fields of another kind."))
     return validate(RunConfig, full)  # type: ignore[no-any-return]
 
 
@@ -75,6 +72,16 @@ def build(config: RunConfig, shape: VitShape) -> Method:
     method = find(config.method["name"])
     fields = validate(method.Config, section, "method")
     return method(fields, config.train, config.tap, shape, Chance(config.seed, ("init",)))
+
+
+def _section(values: Mapping[str, Any], name: str, remedy: str) -> Mapping[str, Any]:
+    """A section of a recipe, which may be left out or empty, but not be a plain value."""
+    given = values.get(name)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"'{name}' is {given!r:.60}, but it is a section.", remedy)
+    return given
 
 
 def _preset(method: type[Method], name: str | None) -> Mapping[str, Mapping[str, Any]]:

@@ -37,7 +37,7 @@ from smope.config import TapConfig, TrainConfig
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Losses, LossFunction, Update
-from smope.prompts import GivenPrefix, check_blocks, halves, top_k
+from smope.prompts import GivenPrefix, check_blocks, halves_by_block, top_k
 
 _WEIGHTS = {"code": (0.4, 0.1), "paper": (0.1, 0.4)}  #: of the mixed prompt's term, of the entry's
 
@@ -105,8 +105,7 @@ class VQPrompt(Method):
 
     def prefixes(self, quantised: Quantised) -> dict[int, tuple[Tensor, Tensor]]:
         """Keys and values of each prompted block, B,P/2,C."""
-        prompts = zip(self.config.blocks, quantised.straight_through_LBPC.unbind(0), strict=True)
-        return {block: halves(prompt_BPC) for block, prompt_BPC in prompts}
+        return halves_by_block(self.config.blocks, quantised.straight_through_LBPC.unbind(0))
 
     def quantise(self, query_BC: Tensor) -> Quantised:
         """The mixture each image asks for, and the entry nearest to it."""

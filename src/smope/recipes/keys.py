@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from smope.config import RunConfig, merge
+from smope.config import RunConfig, merge, section_of
 from smope.errors import ConfigError
 from smope.recipes.text import parse_value
 
@@ -130,11 +130,10 @@ def _in(where: str) -> str:
 def _known(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, bool]]:
     """Dotted keys below `model`, and whether each is a section."""
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        is_section = isinstance(inner, type) and issubclass(inner, BaseModel)
-        yield f"{prefix}{name}", is_section or f"{prefix}{name}" == _FREE
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from _known(inner, f"{prefix}{name}.")
+        section = section_of(field.annotation)
+        yield f"{prefix}{name}", section is not None or f"{prefix}{name}" == _FREE
+        if section is not None:
+            yield from _known(section, f"{prefix}{name}.")
 
 
 _SECTIONS = frozenset(key for key, is_section in _known(RunConfig) if is_section)

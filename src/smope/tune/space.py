@@ -98,6 +98,8 @@ def read_space(path: Path) -> Space:
     """The space a YAML file spells."""
     try:
         text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"The search space {path} is not a text in UTF-8.", "Name a YAML file.") from None
     except OSError as error:
         raise ConfigError(f"The search space {path} cannot be read: {error.strerror}.", "Name a YAML file.") from None
     return _space(parse_mapping(text, str(path)), str(path))
