@@ -144,7 +144,7 @@ def bent_json(value: Any, most: int = 3) -> st.SearchStrategy[Bent[Any]]:
         out = copy.deepcopy(value)
         for kind, path, what in edits:
             with contextlib.suppress(KeyError, IndexError, TypeError):  # an earlier edit took the place away
-                _edit_json(out, kind, path, what)
+                _edit_json(out, kind, path, copy.copy(what))  # one that is put in twice must not come to hold itself
         return Bent(out, *edits)
 
     return st.lists(edit, min_size=1, max_size=most).map(apply)

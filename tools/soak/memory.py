@@ -19,6 +19,7 @@ from PIL import Image
 
 from smope.engine.run import run
 from smope.methods import known_methods, resolve
+from smope.methods.contract_subject import small_fields
 from smope.progress import SILENT, Bar
 from soak import scene
 
@@ -82,10 +83,9 @@ def grown(scratch: Path, name: str = "smope") -> Grown:
             folder.mkdir(parents=True)
             for index in range(count):
                 Image.new("RGB", (16, 16), (4 * number, 255 - 4 * number, 40 * index)).save(folder / f"{index}.png")
-    small = {key: value for key, value in _SMALL.items() if key in known_methods()[name].Config.model_fields}
     tap = {"kind": "pooled", "balanced": True, "steps": 2, "per_class": 1, "epochs": 1}
     changes: dict[str, Any] = {
-        "method": {"name": name, **small},
+        "method": {"name": name, **small_fields(known_methods()[name])},
         "data": {"tasks": TASKS},
         "train": {"epochs": 1},
         "checkpoint_minutes": 9.0,
@@ -93,9 +93,6 @@ def grown(scratch: Path, name: str = "smope") -> Grown:
     run(resolve({**scene.settings(root, **changes), "tap": tap}), scratch / f"run-{name}", progress=scales)
     (resident, later), (tensors, later_tensors) = scales.resident, scales.tensors
     return Grown(later - resident, later_tensors - tensors)
-
-
-_SMALL: dict[str, Any] = {"blocks": [0, 1], "e_blocks": [1, 2], "experts": 4, "top_k": 2, "hidden": 16, "key_width": 12, "kernel": 3}
 
 
 def main() -> None:
