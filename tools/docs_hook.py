@@ -20,7 +20,9 @@ import docs_results
 import docs_scale
 import docs_speed
 import docs_studies
+import overhead
 import soak.report as soak_report
+from smope.files import read_json
 from smope.report import palette
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +34,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "curves": lambda: docs_results.curves_of(ROOT / "results" / "emoji-r"),
     "usage": lambda: docs_results.usage_of(ROOT / "results" / "emoji-r" / "smope" / "seed0"),
     "soak": soak_report.page,
+    "overhead": lambda: overhead.page(read_json(ROOT / "results" / "many" / "overhead.json")),
     "speed": lambda: docs_speed.page(ROOT / "results" / "speed"),
     "scale": lambda: docs_scale.page(ROOT / "results"),
     "layers": lambda: docs_layers.diagram(ROOT / "pyproject.toml"),
