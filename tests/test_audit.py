@@ -38,6 +38,9 @@ def test_what_pip_audit_prints_is_read(tmp_path: Path):
         f"#!{sys.executable}\nimport sys\nprint({json.dumps(json.dumps(FOUND))})\nprint('said', file=sys.stderr)\nsys.exit(1)\n"
     )
     fake.chmod(0o755)
-    assert tool.audit(str(fake), ["lock.txt"]) == (FOUND, "said")
+    assert tool.audit(str(fake), ["lock.txt"]) == (FOUND, "")
+    # a lock with hashes and one without cannot be asked for in one call
+    fake.write_text(f"#!{sys.executable}\nimport sys\nassert sys.argv.count('-r') == 1\nprint({json.dumps(json.dumps(FOUND))})\n")
+    assert tool.audit(str(fake), ["lock.txt", "torch.txt"]) == ({"dependencies": FOUND["dependencies"] * 2}, "")
     fake.write_text(f"#!{sys.executable}\nraise SystemExit('no network')\n")
     assert tool.audit(str(fake), ["lock.txt"]) == ({"dependencies": []}, "no network")

@@ -15,16 +15,17 @@ from typing import Any
 
 
 def audit(pip_audit: str, locks: list[str]) -> tuple[dict[str, Any], str]:
-    """What pip-audit answers, and what it says on the side."""
+    """What pip-audit answers for all locks, and what it said where it gave none. One call a lock: it wants hashes in all or none."""
     words = [pip_audit, "--format", "json", "--no-deps", "--disable-pip", "--progress-spinner", "off"]
-    done = subprocess.run(
-        [*words, *(word for lock in locks for word in ("-r", lock))], capture_output=True, text=True, timeout=600, check=False
-    )
-    try:
-        answer: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        answer = {"dependencies": []}
-    return answer, (done.stderr.strip().splitlines() or [""])[-1]
+    packages: list[Any] = []
+    said = ""
+    for lock in locks:
+        done = subprocess.run([*words, "-r", lock], capture_output=True, text=True, timeout=600, check=False)
+        try:
+            packages += json.loads(done.stdout)["dependencies"]
+        except (ValueError, KeyError):
+            said = (done.stderr.strip().splitlines() or [""])[-1]
+    return {"dependencies": packages}, said
 
 
 def verdict(answer: dict[str, Any], said: str) -> tuple[int, list[str]]:
