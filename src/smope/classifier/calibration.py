@@ -11,10 +11,11 @@ with the head of their time, over the classes known then, and the report says ho
     distance(f) = min_c mean_d (f_d - mean_cd)^2 / s_d^2        s^2: variance within a class, pooled over all classes
 
 Why not the largest logit: the head is trained anew after every update, so that logits of one update say nothing about those of
-another, while class means stay and the pooled variance hardly moves: distances of all updates can be laid together. Why a variance per
-dimension and not a covariance: it is settled by a few dozen pictures. The newest distances of every class are kept, as plain numbers.
-The threshold is the ceil((n + 1)(1 - share))-th smallest of n, which keeps false alarms at or under the share on average over updates; with
-fewer than 1 / share - 1 of them there is none.
+another, while class means stay. A later update moves the prompt, though, and with it the features of old classes, which the kept distances
+do not know of: that may be why, after two updates of CIFAR-10, more than twice the chosen share was called unknown (docs/reliability.md).
+Why a variance per dimension and not a covariance: it is settled by a few dozen pictures. The newest distances of every class are kept,
+as plain numbers. The threshold is the ceil((n + 1)(1 - share))-th smallest of n, which keeps false alarms at or under the share on
+average while features stay; with fewer than 1 / share - 1 of them there is none.
 
 Axes: B pictures, C classes, D feature dimensions, T temperatures, K bins.
 """
