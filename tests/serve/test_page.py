@@ -364,11 +364,18 @@ def test_the_token_opens_the_page_and_a_wrong_one_does_not(visit: Open, taught_f
         assert guarded.endswith("#token=a-100%25-long-enough-token")
         page = visit(at=guarded.split("#")[0])
         expect(page.get_by_label("Token")).to_be_visible()
+        held: list[Any] = []
+        slow = threading.Event()  # while it is set, the server says nothing more of the model
+        slow.set()
+        page.route("**/about", lambda route: held.append(route) if slow.is_set() else route.continue_())
         page.get_by_label("Token").fill("a-wrong-token")
         page.get_by_role("button", name="Go on").click()
         expect(page.get_by_role("alert")).to_contain_text("missing or wrong")
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Go on").click()
+        slow.clear()
+        for route in held:
+            route.continue_()
         expect(page.locator("#state")).to_have_text("3 classes")
         other = visit(at=guarded)
         expect(other.locator("#state")).to_have_text("3 classes")

@@ -62,6 +62,14 @@ function decoded(token) {
   try { return decodeURIComponent(token); } catch { return token; } // typed by hand
 }
 
+/** Until a token is right. The form listens all the while: what is sent in the middle of another answer counts too. */
+const entered = (form) => new Promise((done) => {
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    enter(byId("token").value.trim()).then(() => { notice(""); done(); }, (error) => notice(said(error)));
+  };
+});
+
 /** Look, and ask for the token where the server does: at the beginning, or when it was started anew with another one. */
 async function letIn() {
   const form = byId("token-form");
@@ -73,8 +81,7 @@ async function letIn() {
   while (!(await look())) {
     byId("state").textContent = "Locked";
     form.hidden = false;
-    await new Promise((done) => { form.onsubmit = (event) => { event.preventDefault(); done(); }; });
-    await enter(byId("token").value.trim()).then(() => notice(""), (error) => notice(said(error)));
+    await entered(form);
   }
   if (!form.hidden) { form.hidden = true; turn(false); }
 }
