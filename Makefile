@@ -39,9 +39,9 @@ test: $(READY) ## Run the tests; those of attention also without the fast path
 test-browser: $(READY) ## Try the page in a real browser (Debian's chromium; without one it says so)
 	$(BIN)/pytest -q -m browser tests/serve
 
-# One after another: each starts processes of its own.
+# Two files, two at a time: each test starts processes of its own, and mostly waits for them.
 test-distributed: $(READY) ## Run the tests that start several processes: workers, Ray, two that train together (under three minutes)
-	$(BIN)/pytest -m distributed tests/distributed --durations=5
+	$(BIN)/pytest -m distributed tests/distributed -n 2 --dist loadfile --durations=5
 
 test-timm: $(TIMM)/.ready ## Compare our ViT with timm itself, in .venv-timm, made at the first call (5.5 GB)
 	$(TIMM)/bin/pytest -rP -m timm tests/backbones/test_timm.py

@@ -16,7 +16,7 @@ from smope.methods import resolve
 
 from ..shared import until
 
-LONG = {"train": {"epochs": 45, "batch_size": 7, "lr": 0.01}, "checkpoint_minutes": 0.002}
+LONG = {"train": {"epochs": 18, "batch_size": 7, "lr": 0.01}, "checkpoint_minutes": 0.002}
 WORKER = "smope.many.worker"
 
 

@@ -75,23 +75,30 @@ def test_two_processes_compute_what_one_does_for_every_method(values, start, por
 @pytest.fixture
 def recipe(values, tmp_path):
     path = tmp_path / "shapes.yaml"  # JSON is YAML
-    path.write_text(json.dumps(values(train={"epochs": 40, "batch_size": 7, "lr": 0.01}, checkpoint_minutes=0.002)))
+    path.write_text(json.dumps(values(train={"epochs": 18, "batch_size": 7, "lr": 0.01}, checkpoint_minutes=0.002)))
     return path
 
 
 def test_a_run_begun_by_two_is_ended_by_one_and_the_other_way_round(recipe, start, living, tmp_path):
     two = ("torchrun", "--nproc-per-node", "2", "--master-port", "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
     words = {"two": (*two, "-m", "smope"), "one": ("python", "-m", "smope")}
-    for first, second in (("two", "one"), ("one", "two")):
-        begun = start(*words[first], "run", recipe, "--out", first)
-        until(lambda first=first: living.task(tmp_path / first) >= 1, "it never came to its second task")
-        begun.send_signal(signal.SIGINT)
-        said = begun.communicate(timeout=600)[0]
+    begun = {first: start(*words[first], "run", recipe, "--out", first) for first in words}  # both ways at once
+    running = dict(begun)
+
+    def stop_those_in_the_middle():
+        for first in [name for name in running if living.task(tmp_path / name) >= 1]:
+            running.pop(first).send_signal(signal.SIGINT)
+        return not running
+
+    until(stop_those_in_the_middle, "one never came to its second task")
+    for first, process in begun.items():
+        said = process.communicate(timeout=600)[0]
         assert "Stopped in task" in said and said.count(f"smope run --resume {first}") == 1, said  # one process speaks
         assert not (tmp_path / first / "record.json").exists()
-        ended = start(*words[second], "run", "--resume", first)
-        said = ended.communicate(timeout=600)[0]
-        assert ended.returncode == 0 and said.count("resuming in task") == 1, said
+    ended = [start(*words[second], "run", "--resume", first) for first, second in (("two", "one"), ("one", "two"))]
+    for process in ended:
+        said = process.communicate(timeout=600)[0]
+        assert process.returncode == 0 and said.count("resuming in task") == 1, said
     run(resolve(json.loads(recipe.read_text())), tmp_path / "straight")
     for name in ("one", "two"):
         got, straight = outcome(tmp_path / name), outcome(tmp_path / "straight")
