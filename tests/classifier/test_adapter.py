@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from smope.classifier import AdapterError, ContinualClassifier, adapter
 from smope.classifier.adapter import Document, alone, before, read, step_back, write
-from smope.errors import CheckpointError
+from smope.errors import CheckpointError, ConfigError
 
 from .conftest import draw, pairs
 
@@ -38,7 +38,7 @@ def test_one_safetensors_file_with_one_json_document_says_it_all(file: Path) -> 
         header = whole.metadata()
     assert list(header) == ["smope"]
     document = json.loads(header["smope"])
-    assert document["format"] == 1 and document["names"] == ["red", "blue", "green"]
+    assert document["format"] == 2 and document["names"] == ["red", "blue", "green"]
     assert document["backbone"]["name"] == "vit-tiny-test" and len(document["backbone"]["fingerprint"]) == 64
     assert document["preprocessing"] == {"size": 16, "augmentation": "mild", "resize": "squash", "normalisation": "half"}
     first, second = document["history"]
@@ -97,29 +97,37 @@ def test_other_files_are_refused_by_kind(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_with_the_reason(file: Path) -> None:
-    rewritten(file, format=2, version="9.0")
-    with pytest.raises(AdapterError, match=r"format 2 \(written by smope 9\.0\).*up to 1.*Update smope"):
+    rewritten(file, format=3, version="9.0")
+    with pytest.raises(AdapterError, match=r"format 3 \(written by smope 9\.0\).*up to 2.*Update smope"):
         ContinualClassifier.load(file)
 
 
-def test_an_older_format_is_carried_over(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A made-up format 0 that called names `classes` and had no threshold."""
+def test_format_1_is_carried_over_and_says_none_of_these_once_every_class_was_taught_again(file: Path) -> None:
+    """It had no places: its distances were those of prompted features."""
+    asked = [draw(colour, 900 + number) for number in range(4) for colour in ("red", "blue", "green")]
+    chances = ContinualClassifier.load(file).predict_proba(asked)
     document, tensors = read(file)
-    values = document.model_dump(mode="json")
-    old = {key: value for key, value in values.items() if key not in ("names", "false_alarm")} | {"classes": values["names"], "format": 0}
-    save_file({f"old.{name}": tensor for name, tensor in tensors.items()}, file, {"smope": json.dumps(old)})
+    values = document.model_dump(mode="json") | {"format": 1}
+    del values["calibration"]["unplaced"]
+    save_file({name: tensor for name, tensor in tensors.items() if not name.startswith("places.")}, file, {"smope": json.dumps(values)})
+    old = ContinualClassifier.load(file)
+    assert old.classes == ["red", "blue", "green"] and (old.predict_proba(asked) == chances).all()
+    assert old.threshold is None and old.classify(asked[0]).unknown is None
+    with pytest.raises(ConfigError, match="older smope taught 'red' and 2 more"):
+        old.predict(asked[0], none_of_these="?")
+    old.set_params(false_alarm=0.3)
+    old.learn(pairs("red", "blue", count=12, first=300))
+    assert old.threshold is None, "a green picture would lie far from all that were seen"
+    old.save(file)
+    again = ContinualClassifier.load(file)
+    again.learn(pairs("green", count=12, first=300))
+    assert again.threshold is not None and again.classify(asked[0]).unknown is not None
+
+
+def test_a_format_that_is_too_old_is_refused(file: Path) -> None:
+    rewritten(file, format=0)
     with pytest.raises(AdapterError, match="format 0, which this program no longer reads"):
         read(file)
-
-    def to_one(given: dict[str, Any], kept: dict[str, torch.Tensor]) -> dict[str, Any]:
-        for name in list(kept):
-            kept[name.removeprefix("old.")] = kept.pop(name)
-        return {key: value for key, value in given.items() if key != "classes"} | {"names": given["classes"], "false_alarm": 0.05}
-
-    monkeypatch.setitem(adapter.MIGRATIONS, 0, to_one)
-    again, carried = read(file)
-    assert again == document and carried.keys() == tensors.keys()
-    assert ContinualClassifier.load(file).classes == ["red", "blue", "green"]
 
 
 def test_other_weights_under_the_same_name_are_refused_by_hash(file: Path) -> None:

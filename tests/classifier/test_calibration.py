@@ -1,4 +1,4 @@
-"""Temperature, calibration error, distance and threshold against their formulas written longhand."""
+"""Temperature, calibration error and threshold against their formulas written longhand."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import math
 import pytest
 import torch
 
-from smope.classifier.calibration import TEMPERATURES, Calibration, distances
-from smope.config import TapConfig
-from smope.statistics import ClassStatistics
+from smope.classifier.calibration import TEMPERATURES, Calibration
 
 LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.2, 0.0], [0.0, 3.0, 1.0], [1.0, 0.9, 4.0], [0.1, 0.0, 0.2]])
 ROWS = torch.tensor([0, 1, 1, 2, 0])
@@ -81,7 +79,8 @@ def test_the_newest_distances_of_a_class_are_kept() -> None:
     for number in range(4):
         fitted = fitted.after(torch.zeros(2, 2), torch.tensor([number, 10.0 + number]), torch.tensor([0, 1]), 3)
     assert fitted.distances == {0: [1.0, 2.0, 3.0], 1: [11.0, 12.0, 13.0]}
-    assert fitted.without([0]).distances == {1: [11.0, 12.0, 13.0]} and 0 in fitted.distances
+    assert fitted.without(0).distances == {1: [11.0, 12.0, 13.0]} and 0 in fitted.distances
+    assert fitted.without(0, into=1).distances == {}
 
 
 @pytest.mark.parametrize(
@@ -99,23 +98,12 @@ def test_false_alarms_of_fresh_pictures_keep_to_the_share() -> None:
     assert 0.08 < alarms / 2000 < 0.115  # 6 / 61 expected
 
 
-def test_distance_is_to_the_nearest_mean_in_units_of_the_pooled_spread() -> None:
-    statistics = ClassStatistics(2, TapConfig(kind="off"))
-    statistics.grow(3)
-    first, second = torch.tensor([[0.0, 0.0], [2.0, 4.0]]), torch.tensor([[10.0, 10.0], [10.0, 14.0], [13.0, 12.0]])
-    statistics.add(torch.cat([first, second]), torch.tensor([0, 0, 2, 2, 2]))
-    pooled = [(2 + 6) / 3, (8 + 8) / 3]  # squared deviations over (2 - 1) + (3 - 1)
-    asked = torch.tensor([[2.0, 1.0], [11.0, 20.0]])
-    means = [(1.0, 2.0), (11.0, 12.0)]
-    wanted = [min(sum((x - m) ** 2 / v for x, m, v in zip(f, mean, pooled, strict=True)) / 2 for mean in means) for f in asked.tolist()]
-    assert distances(asked, statistics).tolist() == pytest.approx(wanted)  # type: ignore[union-attr]
-
-
-def test_without_any_spread_there_is_no_distance() -> None:
-    statistics = ClassStatistics(2, TapConfig(kind="off"))
-    assert distances(torch.zeros(1, 2), statistics) is None
-    statistics.grow(2)
-    statistics.add(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([0, 1]))
-    assert distances(torch.zeros(1, 2), statistics) is None
-    statistics.add(torch.tensor([[0.0, 1.0]]), torch.tensor([0]))  # the same picture again: two, but no spread
-    assert distances(torch.zeros(1, 2), statistics) is None
+def test_while_a_class_has_no_place_there_is_no_threshold_and_the_reason_is_told() -> None:
+    old = Calibration(distances={0: [1.0] * 30, 2: [2.0] * 30}, unplaced=[0, 2])
+    assert old.threshold(0.05) is None
+    assert "older smope taught 'cup' and 1 more" in old.refusal(0.05, ["cup", "pan", "jug"]).problem
+    assert old.placed([0]).unplaced == [2] and old.placed([0, 2]).threshold(0.05) == 2.0
+    assert old.without(0).unplaced == [2], "a class that is gone needs no place"
+    assert old.without(0, into=1).unplaced == [2, 1], "what it became part of holds pictures that were not seen"
+    assert old.without(1, into=0).unplaced == [0, 2]
+    assert "Too few pictures" in Calibration().refusal(0.05, []).problem

@@ -94,7 +94,7 @@ def test_distances_are_those_of_none_of_these(written: Any, taught: ContinualCla
     asked = [draw("white", 3), draw("red", 4)]
     body, known, _ = parts(taught)
     views = torch.stack([torch.from_numpy(body.transform.evaluate(np.asarray(picture))) for picture in asked])
-    wanted = see(body, known.method, views).distance_B
+    wanted = see(body, known, views).distance_B
     np.testing.assert_allclose(run(written[0], asked)[2], wanted, rtol=1e-4)
 
 
@@ -107,10 +107,26 @@ def test_without_spread_the_distance_is_no_number(make: Make) -> None:
         logits, _, distance = made(onnx_check.random_views(16)[1])
     assert logits.shape == (2, 2) and distance.isnan().all()
     wrong = Graph(body, known, 1.0)
-    wrong.has_spread, wrong.mean_CD, wrong.variance_D = True, known.method.statistics.mean_CD.float(), torch.ones(48)
+    wrong.has_places, wrong.mean_CD, wrong.scale_CD = True, known.places.statistics.mean_CD.float(), torch.ones(2, 48)
     eager = SimpleNamespace(run=lambda names, feed: [value.detach().numpy() for value in wrong(torch.from_numpy(feed["pixels"]))])
     with pytest.raises(ExportError, match="distances"):
         onnx_check.agree(eager, made, body, known, onnx_check.random_views(16))
+
+
+def test_each_weight_is_in_the_file_once_though_both_passes_use_it(written: Any, taught: ContinualClassifier) -> None:
+    weights = 4 * sum(parameter.numel() for parameter in taught._ready().vit.parameters())
+    assert written[0].stat().st_size < 1.15 * weights
+    assert "Transpose" not in {node.op_type for node in onnx.load(written[0]).graph.node if node.input[0].startswith("vit.")}
+
+
+def test_without_distance_it_takes_one_pass_and_says_so(written: Any, taught: ContinualClassifier, tmp_path: Path) -> None:
+    taught.export(tmp_path / "one.onnx", distance=False)
+    asked = [draw("white", 3), draw("red", 4)]
+    _, probabilities, distance = run(tmp_path / "one.onnx", asked)
+    np.testing.assert_allclose(probabilities, taught.predict_proba(asked), atol=1e-5)
+    assert np.isnan(distance).all() and about(tmp_path / "one.onnx")["threshold"] is None
+    products = [sum(node.op_type == "MatMul" for node in onnx.load(path).graph.node) for path in (tmp_path / "one.onnx", written[0])]
+    assert 2 * products[0] == products[1]
 
 
 def test_metadata_hold_all_that_is_needed_and_no_path_of_this_machine(written: Any, taught: ContinualClassifier) -> None:
@@ -186,7 +202,7 @@ class Fake:
         self.body, self.known, self.made, self.shift, self.spoil = body, known, made, shift, spoil
 
     def run(self, names: Sequence[str], feed: dict[str, Any]) -> list[Any]:
-        seen = see(self.body, self.known.method, torch.from_numpy(feed["pixels"]))
+        seen = see(self.body, self.known, torch.from_numpy(feed["pixels"]))
         logits = seen.logits_BC[:, self.made.live_C].clone()
         logits[0, 0] += self.shift
         values = {"logits": logits, "probabilities": (logits / self.made.temperature).softmax(1), "distance": seen.distance_B.float()}  # type: ignore[union-attr]
@@ -218,13 +234,8 @@ def test_a_picture_that_float32_does_not_settle_is_counted_apart_but_many_are_no
     """Float64 is made to say otherwise than float32, as it does where two experts score the same."""
     body, known, made = parts(taught)
     fake = Fake(body, known, made, shift=1e-2)  # the first picture of every batch
-    honest = onnx_check.feature_and_logits
-
-    def elsewhere(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        feature, logits = honest(*arguments)
-        return feature, logits + 1e-2
-
-    monkeypatch.setattr(onnx_check, "feature_and_logits", elsewhere)
+    honest = onnx_check.logits_of
+    monkeypatch.setattr(onnx_check, "logits_of", lambda *arguments: honest(*arguments) + 1e-2)
     found = onnx_check.agree(fake, made, body, known, onnx_check.random_views(16)[2:])
     assert (found.pictures, found.on_edge) == (5, 1) and found.difference == 0
     with pytest.raises(ExportError, match="3 of 8 pictures lie on an edge"):
@@ -234,13 +245,13 @@ def test_a_picture_that_float32_does_not_settle_is_counted_apart_but_many_are_no
 def test_a_method_that_cannot_be_traced_is_refused_with_the_reason_and_without_noise(
     taught: ContinualClassifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    honest = graph.feature_and_logits
+    honest = graph.logits_of
 
-    def branching(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        feature, logits = honest(*arguments)
-        return feature, logits * 2 if float(logits.sum()) > 0 else logits
+    def branching(*arguments: Any) -> torch.Tensor:
+        logits = honest(*arguments)
+        return logits * 2 if float(logits.sum()) > 0 else logits
 
-    monkeypatch.setattr(graph, "feature_and_logits", branching)
+    monkeypatch.setattr(graph, "logits_of", branching)
     with pytest.raises(ExportError, match=r"Method 'smope' cannot be written as ONNX: .*a graph has one way") as caught:
         taught.export(tmp_path / "shop.onnx")
     assert len(caught.value.problem) < 300 and "another method" in caught.value.remedy
@@ -265,7 +276,7 @@ def test_int8_makes_the_large_products_whole_numbers_and_nothing_else(written: A
     small = tmp_path / "small.onnx"
     graph.save_model(quantised(onnx.load(written[0])), {**about(written[0]), "int8": True}, small)
     kinds = [node.op_type for node in onnx.load(small).graph.node]
-    assert kinds.count("MatMulInteger") == 4 * 4 + 1 and "ConvInteger" not in kinds  # 4 blocks, the last in two parts; the head stays
+    assert kinds.count("MatMulInteger") == 2 * (4 * 4 + 1) and "ConvInteger" not in kinds  # 4 blocks, the last in two parts; the head stays
     assert about(small)["int8"] is True and small.stat().st_size < 0.6 * written[0].stat().st_size
     asked = [draw(colour, 70 + number) for number in range(4) for colour in ("red", "blue", "green")]
     floats, int8 = run(written[0], asked)[0], run(small, asked)[0]
@@ -295,7 +306,7 @@ def test_every_method_can_be_traced_with_an_open_batch(make: Make, method: str) 
     body, known, made = parts(taught_with(make, method))
     program = trace(made).module()
     for views in onnx_check.random_views(16):
-        seen = see(body, known.method, views)
+        seen = see(body, known, views)
         logits, _, distance = program(views)
         torch.testing.assert_close(logits, seen.logits_BC[:, [0, 2, 3]], rtol=0, atol=1e-5)
         torch.testing.assert_close(distance.double(), seen.distance_B, rtol=1e-4, atol=1e-4)

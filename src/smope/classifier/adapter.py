@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from pydantic import Field, ValidationError, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
@@ -27,10 +28,24 @@ from smope.errors import CheckpointError, DataError, SmopeError
 from smope.files import atomic_write, lock, parse_json, sweep
 from smope.labels import LabelSpace, check_name
 
-FORMAT = 1
+FORMAT = 2
 KIND = "smope adapter"
+
+
+def _unplaced(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Format 1 measured "none of these" in prompted features, which every update moved: those distances are worth nothing."""
+    names, mean_CD = values.get("names"), tensors.get("method.statistics.mean_CD")
+    names = names if isinstance(names, list) else []
+    dim = mean_CD.shape[-1] if mean_CD is not None and mean_CD.dim() == 2 else 0
+    tensors["places.count"] = torch.zeros(len(names), dtype=torch.int64)
+    tensors |= {f"places.{name}": torch.zeros(len(names), dim, dtype=torch.float64) for name in ("mean", "scatter", "scale")}
+    live = [row for row, name in enumerate(names) if name is not None]
+    calibration = values.get("calibration")
+    return values | ({"calibration": calibration | {"distances": {}, "unplaced": live}} if isinstance(calibration, dict) else {})
+
+
 #: format -> what makes its document one of the next format; tensors are given too, in case one must be renamed
-MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {}
+MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {1: _unplaced}
 
 
 class AdapterError(SmopeError):
@@ -88,6 +103,8 @@ class Document(Section):
             raise ValueError("config.method names no method")
         if self.preprocessing.size != self.config.backbone.image_size or self.backbone.name != self.config.backbone.name:
             raise ValueError("backbone and preprocessing are not those of its config")
+        if not all(0 <= row < len(self.names) and self.names[row] is not None for row in self.calibration.unplaced):
+            raise ValueError("calibration speaks of classes that are not there")
         try:
             for name in LabelSpace(self.names).live:
                 check_name(name)

@@ -6,18 +6,12 @@ cross-entropy would ask for certainty). Pictures are not kept, so each update le
 for the calibration error the confidence, hits and members of ten bins. Sums of updates add up; those of earlier updates were taken
 with the head of their time, over the classes known then, and the report says how many they are.
 
-**None of these** is said of a picture that lies farther from the nearest class mean than all but a chosen share of held-back pictures.
+**None of these** is said of a picture that lies farther from the nearest class than all but a chosen share of held-back pictures (how
+that is measured, and why it lasts: `smope.classifier.places`). The newest distances of every class are kept, as plain numbers. The
+threshold is the ceil((n + 1)(1 - share))-th smallest of n, which keeps false alarms at or under the share on average, since classes
+that come later can only bring a picture nearer; with fewer than 1 / share - 1 of them there is none.
 
-    distance(f) = min_c mean_d (f_d - mean_cd)^2 / s_d^2        s^2: variance within a class, pooled over all classes
-
-Why not the largest logit: the head is trained anew after every update, so that logits of one update say nothing about those of
-another, while class means stay. A later update moves the prompt, though, and with it the features of old classes, which the kept distances
-do not know of: that may be why, after two updates of CIFAR-10, more than twice the chosen share was called unknown (docs/reliability.md).
-Why a variance per dimension and not a covariance: it is settled by a few dozen pictures. The newest distances of every class are kept,
-as plain numbers. The threshold is the ceil((n + 1)(1 - share))-th smallest of n, which keeps false alarms at or under the share on
-average while features stay; with fewer than 1 / share - 1 of them there is none.
-
-Axes: B pictures, C classes, D feature dimensions, T temperatures, K bins.
+Axes: B pictures, C classes, T temperatures, K bins.
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ from pydantic import Field
 from torch import Tensor
 
 from smope.config import Section
-from smope.statistics import ClassStatistics
+from smope.errors import ConfigError
 
 #: from 0.05 to 12.8 in quarters of an octave
 TEMPERATURES = tuple(0.05 * 2 ** (step / 4) for step in range(33))
@@ -63,6 +57,7 @@ class Calibration(Section):
         default_factory=lambda: [Sums() for _ in TEMPERATURES], min_length=len(TEMPERATURES), max_length=len(TEMPERATURES)
     )
     distances: dict[int, list[float]] = Field(default_factory=dict)  #: by head row, oldest first
+    unplaced: list[int] = Field(default_factory=list)  #: head rows taught by an older smope, of which no plain feature was seen
 
     def after(self, logits_BC: Tensor, distance_B: Tensor | None, rows_B: Tensor, kept: int) -> Calibration:
         """With the held-back pictures of one more update; of distances, the newest `kept` a class stay."""
@@ -73,11 +68,21 @@ class Calibration(Section):
         if distance_B is not None:
             for row, distance in zip(rows_B.tolist(), distance_B.tolist(), strict=True):
                 distances[row] = [*distances.get(row, []), round(distance, 6)][-kept:]
-        return Calibration(pictures=self.pictures + len(rows_B), earlier=self.pictures, sums=sums, distances=distances)
+        return self.model_copy(
+            update={"pictures": self.pictures + len(rows_B), "earlier": self.pictures, "sums": sums, "distances": distances}
+        )
 
-    def without(self, rows: Sequence[int]) -> Calibration:
-        """Without the distances of classes that are gone or have changed."""
-        return self.model_copy(update={"distances": {row: kept for row, kept in self.distances.items() if row not in rows}})
+    def without(self, row: int, into: int | None = None) -> Calibration:
+        """Without a class that is gone; where it became part of another, the distances of that one are no longer its own either."""
+        distances = {other: kept for other, kept in self.distances.items() if other not in (row, into)}
+        unplaced = [other for other in self.unplaced if other != row]
+        if into is not None and row in self.unplaced and into not in unplaced:
+            unplaced.append(into)
+        return self.model_copy(update={"distances": distances, "unplaced": unplaced})
+
+    def placed(self, rows: Sequence[int]) -> Calibration:
+        """Once plain features of these classes were seen."""
+        return self.model_copy(update={"unplaced": [row for row in self.unplaced if row not in rows]})
 
     @property
     def _best(self) -> int:
@@ -97,36 +102,27 @@ class Calibration(Section):
         best = self.sums[self._best]
         return 100 * sum(abs(c - h) for c, h in zip(best.confidence, best.hits, strict=True)) / self.pictures
 
+    def refusal(self, false_alarm: float, names: Sequence[str | None]) -> ConfigError:
+        """Why there is no threshold; `names` are those of the head rows."""
+        unplaced = [f"'{names[row]}'" for row in self.unplaced]
+        if unplaced:
+            those = unplaced[0] if len(unplaced) == 1 else f"{unplaced[0]} and {len(unplaced) - 1} more"
+            return ConfigError(
+                f"What is none of these cannot be said: an older smope taught {those}, and did not measure for it.",
+                "Teach a few pictures of each class again.",
+            )
+        return ConfigError(
+            f"Too few pictures were held back to say what is none of these at a false-alarm rate of {false_alarm:g}.",
+            "Learn more pictures, at least four a class, or ask for a higher rate.",
+        )
+
     def threshold(self, false_alarm: float) -> float | None:
-        """The distance beyond which a picture is none of these; None where too few pictures were held back to say."""
+        """The distance beyond which a picture is none of these; None where too few pictures were held back, or a class has no place."""
+        if self.unplaced:
+            return None
         pooled = sorted(distance for kept in self.distances.values() for distance in kept)
         place = math.ceil((len(pooled) + 1) * (1 - false_alarm) - 1e-9)
         return pooled[place - 1] if 0 < place <= len(pooled) else None
-
-
-def distances(feature_BD: Tensor, statistics: ClassStatistics) -> Tensor | None:
-    """How far each feature lies from the nearest class; None while no class has two different pictures."""
-    known = spread(statistics)
-    return None if known is None else from_nearest(feature_BD.to(known[0]), *known)
-
-
-def spread(statistics: ClassStatistics) -> tuple[Tensor, Tensor] | None:
-    """The class means C,D and the pooled variance D that distances are measured by."""
-    rows = statistics.known
-    free = int((statistics.count_C[rows] - 1).sum())
-    if not len(rows) or free < 1:
-        return None
-    variance_D = statistics.scatter_CD[rows].sum(0) / free
-    if not variance_D.any():
-        return None
-    # a dimension that never moved must not decide alone
-    return statistics.mean_CD[rows], variance_D.clamp_min(1e-6 * variance_D.mean().item())
-
-
-def from_nearest(feature_BD: Tensor, mean_CD: Tensor, variance_D: Tensor) -> Tensor:
-    """The distance from the nearest mean, B."""
-    deviation_BCD = feature_BD.unsqueeze(1) - mean_CD
-    return (deviation_BCD.square() / variance_D).mean(-1).amin(1)
 
 
 def _sums(logits_BC: Tensor, rows_B: Tensor) -> Sums:

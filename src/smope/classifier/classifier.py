@@ -21,6 +21,7 @@ import torch
 import smope
 from smope.classifier import adapter, teaching
 from smope.classifier.adapter import AdapterError, Entry
+from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import Experts, experts
 from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.frozen import embody, embody_stored
@@ -132,28 +133,20 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         With `none_of_these` that word is the answer for pictures that are too far from every class.
         """
         if none_of_these is not None and self.threshold is None:
-            raise ConfigError(
-                f"Too few pictures were held back to say what is none of these at a false-alarm rate of {self.false_alarm:g}.",
-                "Learn more pictures, at least four a class, or ask for a higher rate.",
-            )
-        answers = self.classify(pictures)
+            known = self._knowledge
+            raise (known.calibration if known else Calibration()).refusal(self.false_alarm, known.labels.names if known else ())
+        answers = self._asked(pictures, far=none_of_these is not None)
         if isinstance(answers, Answer):
             return _word(answers, none_of_these)
         return [_word(answer, none_of_these) for answer in answers]
 
     def classify(self, pictures: Any) -> Any:
         """An `Answer` for a picture, or a list of them for many."""
-        one = is_one_picture(pictures)
-        answers = []
-        for _, answer in self.stream([pictures] if one else pictures):
-            if isinstance(answer, Skipped):
-                raise DataError(f"{answer.id}: {answer.reason}", "Leave it out, or use `stream`, which goes on.")
-            answers.append(answer)
-        return answers[0] if one else answers
+        return self._asked(pictures, far=True)
 
     def stream(self, pictures: Iterable[Picture]) -> Iterator[tuple[str, Answer | Skipped]]:
         """Name and `Answer` of each picture, in order, as they come; what cannot be read is answered with the reason."""
-        for names, answers in self._looks(pictures, self._answers):
+        for names, answers in self._looks(pictures, self._answers, far=self.threshold is not None):
             yield from zip(names, answers, strict=True)
 
     @property
@@ -268,12 +261,24 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             return None
         return from_document(body, document, tensors, str(adapter.before(self._file)))
 
-    def _looks(self, pictures: Iterable[Picture], make: Callable[[Seen], list[Any]]) -> Iterator[tuple[list[str], list[Any]]]:
-        """Names and answers, batch by batch; what could not be read stands among them as Skipped."""
+    def _asked(self, pictures: Any, far: bool) -> Any:
+        one = is_one_picture(pictures)
+        answers = []
+        for _, made in self._looks([pictures] if one else pictures, self._answers, far and self.threshold is not None):
+            for answer in made:
+                if isinstance(answer, Skipped):
+                    raise DataError(f"{answer.id}: {answer.reason}", "Leave it out, or use `stream`, which goes on.")
+                answers.append(answer)
+        return answers[0] if one else answers
+
+    def _looks(
+        self, pictures: Iterable[Picture], make: Callable[[Seen], list[Any]], far: bool = False
+    ) -> Iterator[tuple[list[str], list[Any]]]:
+        """Names and answers, batch by batch; what could not be read stands among them as Skipped. `far`: distances are wanted too."""
         if not self.classes:  # told before anybody waits for a backbone
             raise DataError("This classifier knows no class yet.", "Teach it first, with learn.")
         body, known = self._ready(), self._known()
-        for part in look(body, known.method, pictures):
+        for part in look(body, known, pictures, far):
             made = iter(make(part.seen) if part.seen is not None else [])
             yield part.names, [next(made) if skipped is None else skipped for skipped in part.skipped]
 
@@ -282,7 +287,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         size = self._ready().transform.size
         blank = np.zeros((size, size, 3), np.uint8)
         try:
-            (part,) = look(self._ready(), self._known().method, [blank])
+            (part,) = look(self._ready(), self._known(), [blank])
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             reason = " ".join(str(error).split())[:160]
             raise AdapterError(f"{place} holds parts that do not fit together: {reason}.", "The file was damaged; learn anew.") from None

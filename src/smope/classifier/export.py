@@ -29,7 +29,7 @@ that costs is measured, not assumed.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,9 @@ from smope.classifier.graph import OUTPUTS, ExportError, Graph, check_installed,
 from smope.classifier.inputs import Gathered, gather, room
 from smope.classifier.int8 import quantised
 from smope.classifier.knowledge import Body, Knowledge
+from smope.classifier.looking import views
 from smope.classifier.onnx_check import Agreement, Judged
+from smope.classifier.places import Places
 from smope.data import Transform
 from smope.errors import DataError
 from smope.files import atomic_write, scratch
@@ -106,7 +108,15 @@ class ExportReport:
 
 
 def export(
-    body: Body, known: Knowledge, document: Document, temperature: float, path: Path, int8: bool, check: Any, progress: Progress = SILENT
+    body: Body,
+    known: Knowledge,
+    document: Document,
+    temperature: float,
+    path: Path,
+    int8: bool,
+    check: Any,
+    distance: bool = True,
+    progress: Progress = SILENT,
 ) -> ExportReport:
     """Write the graph to `path`, checked; or raise, and leave what was there as it was."""
     check_installed()
@@ -114,8 +124,10 @@ def export(
         raise DataError("This classifier knows no class yet.", "Teach it first, with learn.")
     found = gather(check, body.transform.size, progress) if check is not None else None
     body, known = on_cpu(body, known)
+    if not distance:
+        known = replace(known, places=Places.none(body.vit.shape.dim))
     graph = Graph(body, known, temperature)
-    about = metadata(document, temperature)
+    about = metadata(document, temperature) | ({} if distance else {"threshold": None})
     try:
         with scratch(path) as folder:
             progress.say("Writing the graph")
@@ -175,7 +187,7 @@ def _checked(
     noise = onnx_check.random_views(size)
     images = found.images if found is not None else None
     some = images.subset(_spread_out(len(images), _COMPARED)) if images is not None else None
-    real = [batch for batch, _ in onnx_check.views(body, some, max(onnx_check.BATCHES))] if some is not None else []
+    real = [batch for batch, _ in views(body, some, max(onnx_check.BATCHES))] if some is not None else []
     return ExportReport(
         path=path,
         bytes=(small or plain).stat().st_size,

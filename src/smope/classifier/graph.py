@@ -3,13 +3,15 @@
     pixels B,3,S,S uint8   ->   logits B,C     probabilities B,C     distance B
 
 C are the classes that can be predicted, in the order of the metadata's `classes`. Normalisation is inside: the byte a picture has is
-the byte the graph takes, so that no one can normalise twice or not at all. The distance is that of "none of these" (NaN while the
-classifier knows no spread). The batch is open. The method's own prediction is traced, not written anew; what cannot be is refused.
+the byte the graph takes, so that no one can normalise twice or not at all. The distance is that of "none of these", and costs a second
+pass through the backbone; it is NaN where it was not asked for, and while the classifier knows no spread. The batch is open. The
+method's own prediction is traced, not written anew; what cannot be is refused.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import importlib
 import importlib.util
 import io
@@ -25,9 +27,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smope.classifier.calibration import from_nearest, spread
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import feature_and_logits
+from smope.classifier.looking import logits_of
+from smope.classifier.places import from_nearest
 from smope.engine.runtime import SingleProcess
 from smope.errors import SmopeError
 from smope.methods import Method
@@ -55,19 +57,20 @@ class Graph(nn.Module):
         self.temperature = temperature
         self.live_C: Tensor
         self.register_buffer("live_C", torch.tensor([row for row, name in enumerate(known.labels.names) if name is not None]))
-        far = spread(self.method.statistics)
-        self.has_spread = far is not None
-        if far is not None:
+        known_places = known.places.known()
+        self.has_places = known_places is not None
+        if known_places is not None:
             self.mean_CD: Tensor
-            self.variance_D: Tensor
-            self.register_buffer("mean_CD", far[0].float())
-            self.register_buffer("variance_D", far[1].float())
+            self.scale_CD: Tensor
+            self.register_buffer("mean_CD", known_places[0].float())
+            self.register_buffer("scale_CD", known_places[1].float())
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        feature_BD, all_BC = feature_and_logits(self.vit, self.method, self.transform.normalise(pixels), self.seed)
+        images = self.transform.normalise(pixels)
+        all_BC = logits_of(self.vit, self.method, images, self.seed)
         logits_BC = all_BC.float().index_select(1, self.live_C)
-        if self.has_spread:
-            distance_B = from_nearest(feature_BD.float(), self.mean_CD, self.variance_D)
+        if self.has_places:
+            distance_B = from_nearest(self.vit(images).float(), self.mean_CD, self.scale_CD)
         else:
             distance_B = torch.full_like(logits_BC[:, 0], torch.nan)
         return logits_BC, (logits_BC / self.temperature).softmax(1), distance_B
@@ -118,7 +121,34 @@ def write_graph(graph: Graph, metadata: dict[str, Any], path: Path) -> None:
             program, (), dynamo=True, verbose=False, opset_version=_OPSET, input_names=["pixels"], output_names=list(OUTPUTS)
         )
     assert written is not None
-    save_model(written.model_proto, metadata, path)
+    model = written.model_proto
+    _share_weights(model.graph)
+    save_model(model, metadata, path)
+
+
+def _share_weights(graph: Any) -> None:
+    """Each weight once, and as it is multiplied: of those that both passes use the exporter leaves two copies, or one and a transpose."""
+    onnx = importlib.import_module("onnx")
+    fixed = {tensor.name: tensor for tensor in graph.initializer}
+    kept: dict[bytes, Any] = {}  # by content
+    names: dict[str, str] = {}  # of what is dropped, or computed no longer -> of what stands for it
+    nodes = []
+    for node in graph.node:
+        if node.op_type == "Transpose" and node.input[0] in fixed and len(fixed[node.input[0]].dims) == 2:
+            turned = onnx.numpy_helper.to_array(fixed[node.input[0]]).T
+            fixed[node.output[0]] = onnx.numpy_helper.from_array(turned.copy(), node.output[0])
+        else:
+            nodes.append(node)
+    used = {name for node in nodes for name in node.input}
+    for name, tensor in fixed.items():
+        if name in used:
+            content = bytes(str((tensor.data_type, list(tensor.dims))), "ascii") + onnx.numpy_helper.to_array(tensor).tobytes()
+            names[name] = kept.setdefault(hashlib.sha256(content).digest(), tensor).name
+    for node in nodes:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept.values())
 
 
 def save_model(model: Any, metadata: dict[str, Any], path: Path) -> None:

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from smope.backbones import FrozenViT
 from smope.classifier.adapter import AdapterError, BackboneMark, Document, Entry, Preprocessing
 from smope.classifier.calibration import Calibration
+from smope.classifier.places import Places
 from smope.classifier.settings import Settings
 from smope.config import RunConfig
 from smope.data import Transform
@@ -21,7 +22,7 @@ from smope.engine.runtime import Runtime
 from smope.labels import LabelSpace
 from smope.methods import Method, build
 
-_METHOD, _CHOICES = "method.", "choices."  # how a tensor's name in an adapter begins
+_METHOD, _CHOICES, _PLACES = "method.", "choices.", "places."  # how a tensor's name in an adapter begins
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Body:
 
     def untaught(self) -> Knowledge:
         """A method that knows no class."""
-        return Knowledge(build(self.config, self.vit.shape).to(self.runtime.device), LabelSpace(), (), Calibration())
+        method = build(self.config, self.vit.shape).to(self.runtime.device)
+        return Knowledge(method, LabelSpace(), (), Calibration(), Places.none(self.vit.shape.dim))
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Knowledge:
     labels: LabelSpace
     history: tuple[Entry, ...]
     calibration: Calibration
+    places: Places
     choices: Mapping[int, Tensor] = field(default_factory=dict)  #: head row -> how often each expert was chosen; see `choosing`
 
     @property
@@ -90,6 +93,7 @@ def to_document(body: Body, knowledge: Knowledge, version: str, false_alarm: flo
 def to_tensors(knowledge: Knowledge) -> dict[str, Tensor]:
     """Everything in an adapter that is a tensor."""
     tensors = {f"{_METHOD}{name}": tensor for name, tensor in knowledge.method.state_dict().items()}
+    tensors |= {f"{_PLACES}{name}": tensor for name, tensor in knowledge.places.tensors().items()}
     return tensors | {f"{_CHOICES}{row}": tensor for row, tensor in knowledge.choices.items()}
 
 
@@ -100,8 +104,10 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
     choices = {
         name: tensor for name, tensor in tensors.items() if name.startswith(_CHOICES) and tensor.dtype == torch.uint8 and tensor.dim() == 3
     }
+    places = {name.removeprefix(_PLACES): tensor for name, tensor in tensors.items() if name.startswith(_PLACES)}
+    learned = {name: tensor for name, tensor in tensors.items() if name not in choices and not name.startswith(_PLACES)}
     try:
-        fresh.method.load_state_dict({name.removeprefix(_METHOD): tensor for name, tensor in tensors.items() if name not in choices})
+        fresh.method.load_state_dict({name.removeprefix(_METHOD): tensor for name, tensor in learned.items()})
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:160]
         raise AdapterError(
@@ -113,7 +119,11 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
     if fresh.method.head.live_C.tolist() != live or rows != {len(live)}:
         raise AdapterError(f"{place} names {len(live)} rows, which are not those of its head.", "The file was tampered with; learn anew.")
     by_row = {row: choices[name] for row in range(len(live)) if (name := f"{_CHOICES}{row}") in choices}
-    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, by_row)
+    try:
+        placed = Places.of(places, len(live), body.vit.shape.dim)
+    except ValueError as error:
+        raise AdapterError(f"{place} does not fit together: {error}.", "The file was tampered with; learn anew.") from None
+    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, placed, by_row)
 
 
 def _check_tensors(body: Body, document: Document, tensors: Mapping[str, Tensor], place: str) -> None:

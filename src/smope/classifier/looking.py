@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from smope.backbones import FrozenViT
-from smope.classifier.calibration import distances
 from smope.classifier.inputs import Picture, batches, left_out, name_of, open_picture
-from smope.classifier.knowledge import Body
-from smope.data import Skipped
+from smope.classifier.knowledge import Body, Knowledge
+from smope.data import ImageSet, Skipped
 from smope.data.decoding import Pixels
 from smope.errors import DataError
 from smope.methods import Batch, Chance, Method
@@ -28,7 +27,7 @@ _THREADS = 2  #: that read files while others compute
 
 
 class Seen(NamedTuple):
-    """What the method makes of a batch. The distances are None while it knows no spread."""
+    """What is made of a batch. The distances are None where nobody asked for them, and while no spread is known."""
 
     logits_BC: Tensor
     distance_B: Tensor | None
@@ -43,37 +42,52 @@ class Look:
     seen: Seen | None
 
 
-def look(body: Body, method: Method, pictures: Iterable[Picture]) -> Iterator[Look]:
-    """Walk over pictures of any number."""
+def look(body: Body, known: Knowledge, pictures: Iterable[Picture], far: bool = True) -> Iterator[Look]:
+    """Walk over pictures of any number. `far`: measure distances too, which costs a second pass through the backbone."""
     first = 0
     with ThreadPoolExecutor(_THREADS) as pool:
         for batch in batches(pictures, body.config.eval_batch_size):
             names = [name_of(picture, first + index) for index, picture in enumerate(batch)]
             views = list(pool.map(functools.partial(_view, body), batch, names))
             good = [view for view in views if not isinstance(view, Skipped)]
-            seen = see(body, method, torch.from_numpy(np.stack(good))) if good else None
+            seen = see(body, known, torch.from_numpy(np.stack(good)), far) if good else None
             yield Look(names, [view if isinstance(view, Skipped) else None for view in views], seen)
             first += len(batch)
 
 
+def views(body: Body, images: ImageSet, size: int) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
+    """Evaluation views and classes, `size` at a time."""
+    for first in range(0, len(images), size):
+        part = range(first, min(first + size, len(images)))
+        yield (
+            torch.stack([torch.from_numpy(body.transform.evaluate(images.array(index))) for index in part]),
+            images.labels[part.start : part.stop],
+        )
+
+
 @torch.inference_mode()
-def see(body: Body, method: Method, bytes_B3HW: Tensor) -> Seen:
-    """What the method makes of evaluation views, as bytes."""
+def see(body: Body, known: Knowledge, bytes_B3HW: Tensor, far: bool = True) -> Seen:
+    """What is made of evaluation views, as bytes."""
     images = body.transform.normalise(bytes_B3HW.to(body.runtime.device))
     with body.runtime.autocast():
-        feature_BD, logits_BC = feature_and_logits(body.vit, method, images, body.config.seed)
-    distance_B = distances(feature_BD, method.statistics)
-    return Seen(logits_BC.float().cpu(), None if distance_B is None else distance_B.cpu())
+        logits_BC = logits_of(body.vit, known.method, images, body.config.seed)
+    return Seen(logits_BC.float().cpu(), known.places.distances(plain_feature(body, bytes_B3HW)) if far else None)
 
 
-def feature_and_logits(vit: FrozenViT, method: Method, images_B3HW: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """B,D and B,C of normalised images: one pass for both where the logits are the head's on the feature, as they nearly always are."""
+@torch.inference_mode()
+def plain_feature(body: Body, bytes_B3HW: Tensor) -> Tensor:
+    """What the backbone alone makes of evaluation views, whatever was learned: B,D, on the CPU."""
+    images = body.transform.normalise(bytes_B3HW.to(body.runtime.device))
+    with body.runtime.autocast():
+        feature_BD: Tensor = body.vit(images)
+    return feature_BD.float().cpu()
+
+
+def logits_of(vit: FrozenViT, method: Method, images_B3HW: Tensor, seed: int) -> Tensor:
+    """B,C of normalised images."""
     query = functools.partial(vit, images_B3HW, method.query) if method.needs_query else None
     rows = torch.zeros(images_B3HW.shape[0], dtype=torch.long, device=images_B3HW.device)
-    batch = Batch(rows, Chance(seed, ("predict",)), images_B3HW=images_B3HW, query_BD=query)
-    feature_BD = method.feature(batch, vit, training=False)
-    logits_BC: Tensor = method.head(feature_BD) if head_decides(method) else method.logits(batch, vit)
-    return feature_BD, logits_BC
+    return method.logits(Batch(rows, Chance(seed, ("predict",)), images_B3HW=images_B3HW, query_BD=query), vit)
 
 
 def head_decides(method: Method) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from smope.classifier.graph import ExportError, Graph, run
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import feature_and_logits, see
+from smope.classifier.looking import logits_of, see, views
 from smope.data import ImageSet
 
 TOLERANCE = 1e-4
@@ -57,21 +57,11 @@ def random_views(size: int) -> list[Tensor]:
     return [torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator) for count in BATCHES]
 
 
-def views(body: Body, images: ImageSet, size: int) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
-    """Evaluation views and classes, `size` at a time."""
-    for first in range(0, len(images), size):
-        part = range(first, min(first + size, len(images)))
-        yield (
-            torch.stack([torch.from_numpy(body.transform.evaluate(images.array(index))) for index in part]),
-            images.labels[part.start : part.stop],
-        )
-
-
 def agree(session: Any, graph: Graph, body: Body, known: Knowledge, batches: Iterable[Tensor]) -> Agreement:
     """Compare with what the classifier itself says; an ExportError where the two differ."""
     found = Agreement()
     for bytes_B3HW in batches:
-        seen = see(body, known.method, bytes_B3HW)
+        seen = see(body, known, bytes_B3HW)
         logits_BC, probability_BC, distance_B = run(session, bytes_B3HW)
         want_BC = seen.logits_BC[:, graph.live_C]
         off_B = _off(logits_BC, want_BC)
@@ -148,7 +138,7 @@ def _on_edge(graph: Graph, known: Knowledge, bytes_B3HW: Tensor, want_BC: Tensor
         vit, method = copy.deepcopy(graph.vit).double(), copy.deepcopy(known.method).double()
         with torch.no_grad():
             images = graph.transform.normalise(bytes_B3HW[bad], torch.float64)
-            _, exact_BC = feature_and_logits(vit, method, images, graph.seed)
+            exact_BC = logits_of(vit, method, images, graph.seed)
         on_edge_B[bad] = _off(want_BC[bad].double(), exact_BC.index_select(1, graph.live_C)) > TOLERANCE
     return on_edge_B
 

@@ -42,17 +42,18 @@ class SharingVerbs:
             return False
         return bool(self.classes)
 
-    def export(self, path: str | Path, *, int8: bool = False, check: Any = None) -> ExportReport:
+    def export(self, path: str | Path, *, int8: bool = False, check: Any = None, distance: bool = True) -> ExportReport:
         """Write one ONNX file that needs neither torch nor smope, and say how well it answers. It is checked before it is left there.
 
         `check` are labelled pictures to check it with, as `learn` takes them; without them random images must do. `int8` stores
-        weights in a quarter of the room: smaller, faster, a little less exact.
+        weights in a quarter of the room: smaller, faster, a little less exact. Without `distance` it cannot say "none of these", and
+        takes one pass through the backbone in place of two.
         """
         from smope.classifier.export import export
 
         body, known = self._ready(), self._known()
         document = to_document(body, known, smope.__version__, self.false_alarm)
-        return export(body, known, document, self._temperature(), Path(path), int8, check, self.progress)
+        return export(body, known, document, self._temperature(), Path(path), int8, check, distance, self.progress)
 
     def push_to_hub(
         self, repo_id: str, *, private: bool = True, message: str | None = None, token: str | None = None, card: str | None = None

@@ -17,7 +17,7 @@ from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import choices
 from smope.classifier.inputs import Gathered
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import look
+from smope.classifier.looking import look, plain_feature, views
 from smope.classifier.updates import UpdateReport, doubts, estimate, expert_share
 from smope.data import ImageSet, Task
 from smope.engine.checkpoint import Position, Progressed
@@ -56,9 +56,11 @@ def learn(
         held_back=len(held),
         digest=found.digest,
     )
-    taught = replace(taught, labels=LabelSpace(loop.state.names), history=(*known.history, entry))
+    labels = LabelSpace(loop.state.names)
+    places = known.places.after(_plain(body, train), torch.tensor(labels.rows(train.labels)), len(labels))
+    taught = replace(taught, labels=labels, history=(*known.history, entry), places=places)
     judged = _judge(body, taught, held)
-    taught = replace(taught, calibration=judged.calibration)
+    taught = replace(taught, calibration=judged.calibration.placed(labels.rows(found.classes)))
     report = _report(body, known, taught, found, judged)
     judged_entry = entry.model_copy(update={"accuracies": report.accuracies})
     chosen = {**known.choices, **choices(body, taught, train)}
@@ -94,7 +96,13 @@ def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
     less.labels.retire(name)
     less.method.retire([row])
     entry = Entry(what="remove", when=_now(), classes=[name])
-    return replace(less, history=(*known.history, entry), calibration=known.calibration.without([row]), choices=_without(known, [row]))
+    return replace(
+        less,
+        history=(*known.history, entry),
+        calibration=known.calibration.without(row),
+        places=known.places.without(row),
+        choices=_without(known, [row]),
+    )
 
 
 def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress = SILENT) -> Knowledge:
@@ -112,8 +120,13 @@ def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress
         Task(len(known.history), (into,), ImageSet(), None, ImageSet())
     )
     entry = Entry(what="merge", when=_now(), classes=[name, into])
-    calibration, chosen = known.calibration.without([row, target]), _without(known, [row, target])
-    return replace(pooled, history=(*known.history, entry), calibration=calibration, choices=chosen)
+    return replace(
+        pooled,
+        history=(*known.history, entry),
+        calibration=known.calibration.without(row, target),
+        places=known.places.without(row, target),
+        choices=_without(known, [row, target]),
+    )
 
 
 def _without(known: Knowledge, rows: Sequence[int]) -> dict[int, Tensor]:
@@ -125,9 +138,13 @@ def _loop(body: Body, knowledge: Knowledge, progress: Progress, stop: Callable[[
     return Loop(body.config, (), body.transform, body.vit, knowledge.method, body.runtime, state, None, progress, stop)
 
 
+def _plain(body: Body, images: ImageSet) -> Tensor:
+    return torch.cat([plain_feature(body, views_B3HW) for views_B3HW, _ in views(body, images, body.config.eval_batch_size)])
+
+
 def _judge(body: Body, taught: Knowledge, held: ImageSet) -> Judged:
     rows_B = torch.tensor(taught.labels.rows(held.labels), dtype=torch.long)
-    seen = [part.seen for part in look(body, taught.method, (held.array(index) for index in range(len(held))))]
+    seen = [part.seen for part in look(body, taught, (held.array(index) for index in range(len(held))))]
     parts = [part for part in seen if part is not None]
     if not parts:
         return Judged(rows_B, rows_B, taught.calibration)

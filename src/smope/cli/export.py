@@ -27,6 +27,9 @@ def export(
         Path | None,
         typer.Option(metavar="FOLDER", help="Labelled pictures to check it with, as for `smope learn`.", show_default="random images"),
     ] = None,
+    distance: Annotated[
+        bool, typer.Option("--distance/--no-distance", help="Let it say none of these too, which takes a second pass through the backbone.")
+    ] = True,
     backbone_file: Weights = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -40,7 +43,7 @@ def export(
     console = stdout()
     with reporter(console, quiet or as_json) as progress:
         classifier = ContinualClassifier.load(file, backbone_file=backbone_file, progress=progress)
-        report = classifier.export(onnx, int8=int8, check=check)
+        report = classifier.export(onnx, int8=int8, check=check, distance=distance)
     if as_json:
         write_json(_plain(report))
     elif not quiet:
