@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from smope.cli.progress import Display, Line, Plain, Quiet, Reporter, Stream, reporter
+from smope.cli.progress import Display, Line, Plain, Quiet, Reporter, Stream, fitted, reporter
 from smope.engine.run import run
 from smope.methods import resolve
 from smope.recipes import load_recipe
@@ -172,6 +172,29 @@ def test_the_display_shows_task_phase_epoch_loss_and_both_times(clock: Clock) ->
     for word in ("task 2/10", "train", "11/100 steps", "epoch 1/6 · loss 0.312", "1:29 left", "about 9 min to the end"):
         assert word in seen, seen
     assert all(len(line) <= 100 for line in seen.splitlines())
+
+
+ROWS = [
+    ("trial 0 (eps=0.1, lr=0.001) seed 0", "task 1/3 · train", (12.0, 180.0), "12/180", "epoch 3/60 · loss 0.604", "1:08"),
+    ("trial 11 (eps=0.1, lr=0.01) seed 0", "getting ready", (0.0, None), "", "", "12:34:56"),
+]
+
+
+@pytest.mark.parametrize(
+    ("width", "whole", "gone"),
+    [
+        (130, [ROWS[0][0], "task 1/3 · train", "12/180", "loss 0.604", "12:34:56"], []),
+        (110, [ROWS[0][0], "task 1/3 · train", "12/180", "loss 0.604", "12:34:56"], []),
+        (85, [ROWS[0][0], "task 1/3 · train", "12/180", "12:34:56"], ["epoch"]),
+        (50, ["trial 0 (eps", "task 1/3 · train", "12:34:56"], ["12/180", "━"]),
+    ],
+)
+def test_where_there_is_no_room_columns_go_as_a_whole_and_no_number_is_cut(width: int, whole: list[str], gone: list[str]) -> None:
+    canvas = Console(file=io.StringIO(), width=width)
+    canvas.print(fitted(ROWS, width, spare=(4, 3, 2)))
+    said = canvas.file.getvalue()  # type: ignore[attr-defined]
+    assert all(word in said for word in whole) and not any(word in said for word in gone), said
+    assert len(said.splitlines()) == 2 and all(len(line) <= width for line in said.splitlines())
 
 
 def test_the_first_ctrl_c_is_answered_at_once(clock: Clock, capfd: pytest.CaptureFixture[str]) -> None:

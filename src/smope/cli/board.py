@@ -8,16 +8,13 @@ import time
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 
 from smope.cli.console import duration, is_live, one_line, say
-from smope.cli.progress import AtTheFoot, Clock
+from smope.cli.progress import AtTheFoot, Clock, fitted
 from smope.many import RunTask, Status
 
 _STOPPING = "stopping: every run saves itself after its step; Ctrl-C again quits at once"
 _SECONDS_BETWEEN_LINES = 20.0
-_BAR_WIDTH = 20
 _LONGEST_LABEL = 48
 
 
@@ -109,12 +106,18 @@ class LiveBoard(AtTheFoot, Board):
 
     def render(self) -> RenderableType:
         """The table as it is now."""
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        for _ in range(6):
-            grid.add_column(no_wrap=True)
-        for label, run in tuple(self.runs.items()):  # the redrawing thread looks while runs come and go
-            bar = ProgressBar(total=run.status.total, completed=run.status.done, width=_BAR_WIDTH, pulse=run.status.total is None)
-            grid.add_row(one_line(label)[:_LONGEST_LABEL], run.place(), bar, run.count(), run.remark(), duration(self._clock() - run.began))
+        rows = [
+            (
+                one_line(label)[:_LONGEST_LABEL],
+                run.place(),
+                (run.status.done, run.status.total),
+                run.count(),
+                run.remark(),
+                duration(self._clock() - run.began),
+            )
+            for label, run in tuple(self.runs.items())  # the redrawing thread looks while runs come and go
+        ]
+        grid = fitted(rows, self.console.width, spare=(4, 3, 2))
         return Group(self.summary(), grid, _STOPPING) if self.is_stopping else Group(self.summary(), grid)
 
 

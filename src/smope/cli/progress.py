@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from smope.cli.console import duration, is_live, megabytes, one_line, say
 from smope.progress import Bar
@@ -31,7 +33,8 @@ _STOPPING = "stopping after this step, then saving; Ctrl-C again quits at once"
 _PLACE = re.compile(r"task (\d+)/(\d+) · (.+)")  #: how the engine names the bars of a stream
 _SECONDS_BETWEEN_LINES = 10.0
 _REDRAWS_A_SECOND = 5
-_BAR_WIDTH = 24
+_BAR_WIDTH, _SHORT_BAR_WIDTH = 24, 12
+_GAP = 2  #: between columns
 
 
 class Line:
@@ -173,6 +176,41 @@ class Plain(Reporter):
         return " · ".join(part for part in parts if part)
 
 
+Row = tuple[str | tuple[float, float | None], ...]  #: words, and how much of how much where a bar is to be
+
+
+def fitted(rows: Sequence[Row], width: int, spare: Sequence[int]) -> Table:
+    """Rows of words and bars, each in one line. Where that is too wide bars are shortened, then the columns `spare` go, first things
+    first: half a number says something else. What is left is cut in the first column."""
+    shown = list(range(len(rows[0]))) if rows else []
+    bar_width = _BAR_WIDTH
+
+    def widths() -> dict[int, int]:
+        return {column: max(cell_len(cell) if isinstance(cell := row[column], str) else bar_width for row in rows) for column in shown}
+
+    for column in (None, *spare):
+        if sum(widths().values()) + _GAP * (len(shown) - 1) <= width:
+            break
+        if column is None:
+            bar_width = _SHORT_BAR_WIDTH
+        else:
+            shown.remove(column)
+    grid = Table.grid(padding=(0, _GAP, 0, 0))
+    rest = width - sum(widths().values()) - _GAP * (len(shown) - 1)
+    for column, wide in widths().items():
+        grid.add_column(no_wrap=True, width=max(_GAP, wide + min(0, rest)) if column == 0 else wide)
+    for row in rows:
+        grid.add_row(*(_cell(row[column], bar_width) for column in shown))
+    return grid
+
+
+def _cell(cell: str | tuple[float, float | None], bar_width: int) -> RenderableType:
+    if isinstance(cell, str):
+        return Text(cell)
+    done, total = cell
+    return ProgressBar(total=total, completed=done, width=bar_width, pulse=total is None)
+
+
 class AtTheFoot:
     """What draws over itself at the foot of the terminal, while remarks scroll by above it. A class before the one that it redraws."""
 
@@ -198,18 +236,16 @@ class Display(AtTheFoot, Reporter):
 
     def render(self) -> RenderableType:
         """The display as it is now."""
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        for _ in range(5):
-            grid.add_column(no_wrap=True)
+        rows: list[Row] = []
         if self.stream.tasks:
-            whole = ProgressBar(total=1, completed=self.stream.share(), width=_BAR_WIDTH)
-            grid.add_row(f"task {self.stream.task}/{self.stream.tasks}", whole, "", "", _rough(self.stream.left()))
+            place = f"task {self.stream.task}/{self.stream.tasks}"
+            rows.append((place, (self.stream.share(), 1), "", _rough(self.stream.left()), ""))
         for line in tuple(self.lines):  # the redrawing thread looks while the run goes on
-            bar = ProgressBar(total=line.total, completed=line.done, width=_BAR_WIDTH, pulse=line.total is None)
-            grid.add_row(line.label, bar, line.count(), line.remark, _left(line.left()))
-        if self.is_stopping:
-            return Group(grid, _STOPPING)
-        return grid if grid.row_count else "getting ready"
+            rows.append((line.label, (line.done, line.total), line.count(), line.remark, _left(line.left())))
+        if not rows and not self.is_stopping:
+            return "getting ready"
+        grid = fitted(rows, self.console.width, spare=(3, 2))
+        return Group(grid, _STOPPING) if self.is_stopping else grid
 
 
 class _Ticking:
