@@ -20,6 +20,7 @@ import docs_results
 import docs_scale
 import docs_speed
 import docs_studies
+import measure_classifier
 import overhead
 import soak.report as soak_report
 from smope.files import read_json
@@ -34,6 +35,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "curves": lambda: docs_results.curves_of(ROOT / "results" / "emoji-r"),
     "usage": lambda: docs_results.usage_of(ROOT / "results" / "emoji-r" / "smope" / "seed0"),
     "soak": soak_report.page,
+    "classifier": lambda: measure_classifier.page(read_json(ROOT / "results" / "classifier.json")),
     "overhead": lambda: overhead.page(read_json(ROOT / "results" / "many" / "overhead.json")),
     "speed": lambda: docs_speed.page(ROOT / "results" / "speed"),
     "scale": lambda: docs_scale.page(ROOT / "results"),

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from smope.engine.runtime import machine
 from smope.files import write_json
 from smope.methods import resolve
 from smope.recipes import load_recipe
+from smope.report.sheet import Sheet, markdown
 
 BACKBONE, PIXELS, TASKS = "dinov2-s14-reg-mri", 112, 5
 RATE = 0.05
@@ -182,6 +183,71 @@ def main(out: Path, *parts: str) -> None:
         write_json(out, known)
         for name, value in measured.items():
             print(f"{name}: {value}")
+
+
+def page(measured: Mapping[str, Any]) -> str:
+    """All of it as a table beside what was promised, for the documentation."""
+    rows = []
+    if updates := measured.get("updates"):
+        slowest, graph = max(updates["seconds"]), updates["export"]
+        gap = updates["accuracy"] - updates["researchers_accuracy"]
+        rows += [
+            ("the slowest of five updates, two classes of 20 pictures each", f"{slowest:.0f} s", "60 s", slowest <= 60),
+            (f"right of {updates['pictures']:,} test pictures, after all five", f"{updates['accuracy']:.1f} %", "–", None),
+            ("the same beside `smope run` on the same stream", f"{gap:+.1f} points", "at most 3 lower", gap >= -3),
+            (
+                "a process an update equals one process, to the bit",
+                "yes" if updates["two_processes_equal_one"] else "no",
+                "yes",
+                updates["two_processes_equal_one"],
+            ),
+            (
+                "farthest logit of the exported graph from PyTorch's",
+                f"{graph['difference_to_pytorch']:.0e}",
+                "1e-4",
+                graph["difference_to_pytorch"] <= 1e-4,
+            ),
+            ("the int8 graph: right", f"{graph['accuracy_int8']:.1f} %", "–", None),
+            (
+                "its speed and its size, beside the float one's",
+                f"{graph['faster']:.2f} x, {graph['megabytes_int8'] / graph['megabytes']:.2f} x",
+                "–",
+                None,
+            ),
+        ]
+    for name, words, bar in (
+        ("photographs", "CIFAR-10, 5 classes known", True),
+        ("unseen_styles", "Emoji-R, 50 classes known, styles never seen", False),
+    ):
+        if asked := measured.get(name):
+            kept = abs(asked["false_alarms"] - asked["asked"]) <= 2 if bar else None
+            about = f"none of these, {words}: known pictures turned away at {asked['asked']:g} %"
+            rows += [
+                (
+                    f"{about} ({asked['known_pictures']:,} asked)",
+                    f"{asked['false_alarms']:.1f} %",
+                    f"{asked['asked']:g} ± 2 %" if bar else "–",
+                    kept,
+                ),
+                (f"and unknown ones caught ({asked['unknown_pictures']:,} asked)", f"{asked['unknown_caught']:.1f} %", "–", None),
+            ]
+    table = Sheet(
+        "", ("what", "measured", "promised", ""), tuple((*row[:3], _KEPT[row[3]]) for row in rows), numbers=("measured", "promised")
+    )
+    return markdown(table) + _where(measured)
+
+
+_KEPT = {None: "", True: "kept", False: "**not kept**"}
+
+
+def _where(measured: Mapping[str, Any]) -> str:
+    """Machine, commit and command of each part."""
+    said = [
+        f"`{part['command']}` on {part['machine']['cores']} cores of {part['machine']['processor']}, torch {part['versions']['torch']}, "
+        f"commit `{part['versions']['commit'][:7]}`, {part['backbone']} at {part['image_size']} px"
+        for part in measured.values()
+    ]
+    return "\n" + ".\n".join(said) + ".\n" if said else ""
 
 
 def _files(folder: Path, classes: list[str]) -> list[tuple[Path, str]]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from smope.attention import attend
+from smope.backbones.linear import frozen_linear
 from smope.backbones.prompter import PLAIN, Prompter
 from smope.errors import ConfigError, WeightsError
 
@@ -107,16 +108,16 @@ class Block(nn.Module):
         if cls_only and not prompted:
             q_BHND, k_BHMD, v_BHMD = self._cls_query(h_BNC)
         else:
-            q_BHND, k_BHMD, v_BHMD = self.split_heads(F.linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias), 3)
+            q_BHND, k_BHMD, v_BHMD = self.split_heads(frozen_linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias), 3)
         prefix = prompter.prefix(self, x_BNC, q_BHND) if prompted else None
         scores, values = prefix if prefix is not None else (None, None)
         if cls_only:
             x_BNC, q_BHND = x_BNC[:, :1], q_BHND[:, :, :1]
             scores = scores[:, :, :1] if scores is not None else None
         mixed_BNC = attend(q_BHND, k_BHMD, v_BHMD, scores, values).transpose(1, 2).flatten(2)
-        x_BNC = x_BNC + self._scaled("ls1", F.linear(mixed_BNC, self.attn.proj.weight, self.attn.proj.bias))
-        h_BNC = F.gelu(F.linear(self._norm("norm2", x_BNC, prompter), self.mlp.fc1.weight, self.mlp.fc1.bias))
-        return x_BNC + self._scaled("ls2", F.linear(h_BNC, self.mlp.fc2.weight, self.mlp.fc2.bias))
+        x_BNC = x_BNC + self._scaled("ls1", frozen_linear(mixed_BNC, self.attn.proj.weight, self.attn.proj.bias))
+        h_BNC = F.gelu(frozen_linear(self._norm("norm2", x_BNC, prompter), self.mlp.fc1.weight, self.mlp.fc1.bias))
+        return x_BNC + self._scaled("ls2", frozen_linear(h_BNC, self.mlp.fc2.weight, self.mlp.fc2.bias))
 
     def split_heads(self, rows_BNX: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Cut `parts * C` columns into `parts` tensors of shape B,H,N,D."""
@@ -128,13 +129,13 @@ class Block(nn.Module):
         part = {"key": 1, "value": 2}[which]
         weight_CC = self.attn.qkv.weight.unflatten(0, (3, -1))[part]
         bias_C = None if self.attn.qkv.bias is None else self.attn.qkv.bias.unflatten(0, (3, -1))[part]
-        return self.split_heads(F.linear(vectors_PC, weight_CC, bias_C).unsqueeze(0), 1)[0].squeeze(0)
+        return self.split_heads(frozen_linear(vectors_PC, weight_CC, bias_C).unsqueeze(0), 1)[0].squeeze(0)
 
     def _cls_query(self, h_BNC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         C = h_BNC.shape[-1]
         weight, bias = self.attn.qkv.weight, self.attn.qkv.bias
-        (q_BHND,) = self.split_heads(F.linear(h_BNC[:, :1], weight[:C], None if bias is None else bias[:C]), 1)
-        k_BHMD, v_BHMD = self.split_heads(F.linear(h_BNC, weight[C:], None if bias is None else bias[C:]), 2)
+        (q_BHND,) = self.split_heads(frozen_linear(h_BNC[:, :1], weight[:C], None if bias is None else bias[:C]), 1)
+        k_BHMD, v_BHMD = self.split_heads(frozen_linear(h_BNC, weight[C:], None if bias is None else bias[C:]), 2)
         return q_BHND, k_BHMD, v_BHMD
 
     def _norm(self, name: str, x: Tensor, prompter: Prompter) -> Tensor:
