@@ -32,8 +32,8 @@ demo: $(READY) ## Fetch the default backbone and Emoji-R, teach a short stream, 
 	$(BIN)/smope demo
 
 # The whole suite comes last, so that its count is the line one reads.
-test: $(READY) ## Run the tests; those of attention also without the fast path
-	SMOPE_FAST_ATTENTION=0 $(BIN)/pytest -q $(PARALLEL) $(ATTENDING) -k "not contract or batch_neighbours"
+test: $(READY) ## Run the tests; those of attention also without the fast paths
+	SMOPE_FAST_ATTENTION=0 SMOPE_FAST_LINEAR=0 $(BIN)/pytest -q $(PARALLEL) $(ATTENDING) -k "not contract or batch_neighbours"
 	$(BIN)/pytest $(PARALLEL)
 
 test-browser: $(READY) ## Try the page in a real browser (Debian's chromium; without one it says so)

@@ -23,6 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FAST_LINEAR = "SMOPE_FAST_LINEAR"  #: the environment's word on it; "0" is no
+
 
 def frozen_linear(x_XI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """What `torch.nn.functional.linear` gives."""
@@ -59,7 +61,7 @@ def _applies(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch.onnx.is_in_onnx_export():
         return False
-    return os.environ.get("SMOPE_FAST_LINEAR", "1") != "0" and _is_right()
+    return os.environ.get(FAST_LINEAR, "1") != "0" and _is_right()
 
 
 @functools.cache
@@ -89,8 +91,8 @@ def _agrees_with_the_public_one() -> bool:
     x, weight, bias, pick = (torch.randn(shape, generator=generator) for shape in ((2, 3, 8), (5, 8), (5,), (2, 3, 5)))
     x.requires_grad_()
     try:
-        got, want = _Product.apply(x, weight, bias), F.linear(x, weight, bias)  # type: ignore[no-untyped-call]
-        gradients = [torch.autograd.grad((out * pick).sum(), x)[0] for out in (got, want)]
+        outputs = [_Product.apply(x, weight, bias), F.linear(x, weight, bias)]  # type: ignore[no-untyped-call]
+        gradients = [torch.autograd.grad((out * pick).sum(), x)[0] for out in outputs]
     except (RuntimeError, AttributeError, TypeError, ValueError):
         return False
-    return torch.allclose(got, want, rtol=1e-4, atol=1e-5) and torch.allclose(*gradients, rtol=1e-4, atol=1e-5)
+    return all(torch.allclose(ours, torchs, rtol=1e-4, atol=1e-5) for ours, torchs in (outputs, gradients))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import statistics as numbers
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from safetensors.torch import save_file
 
 from smope.attention import attend, attend_plain
 from smope.backbones import PLAIN
+from smope.backbones.linear import FAST_LINEAR
 from smope.benchmark.files import photographs
 from smope.benchmark.memory import growth
 from smope.benchmark.naive import NaiveTask, naive_draws
@@ -95,6 +97,21 @@ def attention(setting: Setting, rounds: int) -> Measured:
     inputs = [torch.randn(size, generator=chance).requires_grad_() for size in sizes]
     contestants = {"plain": lambda: attend_plain(*inputs).sum().backward(), "fast": lambda: attend(*inputs).sum().backward()}
     return _timed("attention", contestants, rounds * 5, [("fast", "plain", None)])
+
+
+def products(setting: Setting, rounds: int) -> Measured:
+    """A step with the frozen products as they are made on this processor, against the same step with torch's own everywhere."""
+    step = setting.step(setting.taught("smope"))
+
+    def with_torch() -> None:
+        before = os.environ.get(FAST_LINEAR, "1")
+        os.environ[FAST_LINEAR] = "0"
+        try:
+            step()
+        finally:
+            os.environ[FAST_LINEAR] = before
+
+    return _timed("frozen products", {"smope": step, "with torch's own": with_torch}, rounds, [("smope", "with torch's own", None)])
 
 
 def tap(setting: Setting, rounds: int) -> Measured:
@@ -190,6 +207,7 @@ def data(setting: Setting, rounds: int) -> Measured:
 
 SECTIONS: Mapping[str, Callable[[Setting, int], Measured]] = {
     "attention": attention,
+    "products": products,
     "training": training,
     "prediction": prediction,
     "tap": tap,
