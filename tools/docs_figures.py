@@ -23,6 +23,9 @@ DRAWINGS: dict[str, list[Cell]] = {
     "frequency-evolution": find_study("frequency-evolution").cells("emoji-r"),
     "score-distribution": find_study("score-distribution").cells("emoji-r"),
     "key-pca": find_study("key-pca").cells("emoji-r"),
+    "epsilon": find_study("epsilon").cells("emoji-r-100"),
+    "frequencies": find_study("frequencies").cells("emoji-r-100"),
+    "sample-efficiency": find_study("sample-efficiency").cells("emoji-r-100"),
     "accuracy-curves": [Cell(name, "", f"emoji-r/{name}") for name in _LINES],
 }
 

@@ -112,17 +112,16 @@ def promised(folder: Path) -> str:
     said = f"{len(listed) - len(missing)} of the {len(listed)} records that this project promises are there."
     if not missing:
         return said
-    recipes = dict.fromkeys(promise.config.recipe for promise in missing)
     rows = []
-    for recipe in recipes:
-        mine = [promise for promise in missing if promise.config.recipe == recipe]
+    for words in dict.fromkeys(promise.words for promise in missing):
+        mine = [promise for promise in missing if promise.words == words]
         seeds = [promise.config.seed for promise in mine]
         rows.append(
             (
-                f"`{recipe}`",
+                f"`{words}`",
                 ranges(seeds),
                 "; ".join(dict.fromkeys(p.lacks.replace("not yet run", _NOT_YET) for p in mine)),
-                f"`smope run {recipe} --seed {seeds[0]}`",
+                f"`smope run {words} --seed {seeds[0]}`",
             )
         )
     return f"{said} `make results` runs the rest.\n\n" + markdown(Sheet("", ("recipe", "seeds", "state", "command"), tuple(rows)))

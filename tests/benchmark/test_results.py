@@ -44,6 +44,16 @@ def test_missing_records_are_run_cheapest_first_and_then_found(place):
     assert all(promise.path.is_file() for promise in promises(place))
 
 
+def test_a_promise_may_change_its_recipe_and_then_lies_apart(place):
+    (place / "promised.yaml").write_text("quick.yaml: [0]\nquick.yaml train.batch_size=4: [0]\n")
+    assert [str(promise.path.parent.relative_to(place)) for promise in fulfil(missing(place), Path("scratch"))] == [
+        "quick.yaml/seed0",
+        "quick.yaml-batch-size-4/seed0",
+    ]
+    assert missing(place) == [] and [promise.config.train.batch_size for promise in promises(place)] == [8, 4]
+    assert [promise.name for promise in promises(place)] == ["quick seed 0", "quick train.batch_size=4 seed 0"]
+
+
 def test_a_record_that_is_no_longer_what_its_recipe_says_is_missing_again(place):
     list(fulfil(missing(place), Path("scratch")))
     recipe = Path("slow.yaml")

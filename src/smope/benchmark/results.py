@@ -1,7 +1,8 @@
 """The records a project promises: which are there, which are missing, and running the missing ones, cheapest first.
 
-A promise is a line `recipe: [seeds]` in `results/promised.yaml`; its record lies beside it as `<recipe>/seed<k>/record.json`. A
-record counts only while it is what its recipe says today: another config or another `numerics` version makes it missing again.
+A promise is a line `recipe: [seeds]` or `recipe section.field=value: [seeds]` in `results/promised.yaml`: what is said after `smope run`.
+Its record lies beside it as `<recipe>/seed<k>/record.json` or `<recipe>-<field>-<value>/seed<k>/record.json`. A record counts only
+while it is what its recipe says today: another config or another `numerics` version makes it missing again.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ _LINES = "Write lines such as `emoji-r/smope: [0, 1, 2]`."
 class Promise:
     """One run that should have a record, and what its record lacks (empty when it is there and true)."""
 
+    words: str  #: recipe and what is changed in it
     config: RunConfig
     path: Path
     lacks: str
 
     @property
     def name(self) -> str:
-        return f"{self.config.recipe} seed {self.config.seed}"
+        return f"{self.words} seed {self.config.seed}"
 
     @property
     def work(self) -> float:
@@ -67,7 +69,7 @@ def fulfil(
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Promise]:
     """Run what is missing, cheapest first, each in a folder of `scratch` from which it resumes; yields a promise once it is kept."""
-    promised = {scratch / one.config.recipe / f"seed{one.config.seed}": one for one in sorted(missing, key=lambda one: one.work)}
+    promised = {scratch / _folder(one.words) / f"seed{one.config.seed}": one for one in sorted(missing, key=lambda one: one.work)}
     tasks = [RunTask(one.name, one.config, folder) for folder, one in promised.items()]
     for task, record in records_of((executor or OneAfterAnother()).carry_out(tasks, stop), say):
         write_json(promised[task.folder].path, record, wide=True)
@@ -75,13 +77,25 @@ def fulfil(
 
 
 def _read(listed: Mapping[str, Any], folder: Path) -> Iterator[Promise]:
-    for recipe, seeds in listed.items():
+    for words, seeds in listed.items():
         if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
-            raise ConfigError(f"{folder / PROMISES}: the seeds of '{recipe}' are {seeds!r}.", _LINES)
+            raise ConfigError(f"{folder / PROMISES}: the seeds of '{words}' are {seeds!r}.", _LINES)
+        recipe, *changes = words.split()
         for seed in seeds:
-            config = resolve(load_recipe(recipe, seed=seed))
-            path = folder / recipe / f"seed{seed}" / RECORD
-            yield Promise(config, path, _lacks(config, path))
+            config = resolve(load_recipe(recipe, changes, seed=seed))
+            path = folder / _folder(words) / f"seed{seed}" / RECORD
+            yield Promise(" ".join([config.recipe, *changes]), config, path, _lacks(config, path))
+
+
+def _folder(words: str) -> str:
+    """Where records of a promise lie.
+
+    >>> _folder("emoji-r-100/smope method.top_k=5 method.eps=0.2")
+    'emoji-r-100/smope-top-k-5-eps-0.2'
+    """
+    recipe, *changes = words.split()
+    keys_and_values = (change.partition("=")[::2] for change in changes)
+    return "-".join([recipe, *(f"{key.rpartition('.')[2].replace('_', '-')}-{value}" for key, value in keys_and_values)])
 
 
 def _lacks(config: RunConfig, path: Path) -> str:
