@@ -12,6 +12,7 @@ import docs_results
 import docs_scale
 import docs_speed
 import docs_studies
+import measure_classifier
 from smope.engine.cost import cost
 from smope.methods.contract import Subject
 from smope.methods.contract_subject import SHORT_TAP
@@ -84,6 +85,17 @@ def test_the_speed_page_says_how_to_measure_and_shows_what_was(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({**measured, "versions": {"torch": "2"}, "sections": [section]}))
     page = docs_speed.page(tmp_path)
     assert "0.950 | 0.97 | kept" in page and "0.990 | 0.97 | **not kept**" in page
+
+
+def test_what_was_measured_of_the_classifier_stands_beside_what_was_promised():
+    measured = json.loads((ROOT / "results/classifier.json").read_text())
+    assert {"updates", "photographs", "unseen_styles"} == set(measured)
+    page = measure_classifier.page(measured)
+    assert "**not kept**" not in page and page.count("| kept |") == 5 and page.count("commit `") == 3
+    worse = {**measured, "photographs": {**measured["photographs"], "false_alarms": 7.5}}
+    assert "| 7.5 % | 5 ± 2 % | **not kept** |" in measure_classifier.page(worse)
+    slower = {"updates": {**measured["updates"], "seconds": [61.0], "accuracy": 50.0, "researchers_accuracy": 54.0}}
+    assert measure_classifier.page(slower).count("**not kept**") == 2
 
 
 def test_the_countings_are_those_of_the_cost_command():
