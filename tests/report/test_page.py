@@ -187,3 +187,13 @@ def test_only_a_page_of_ours_is_replaced_without_force(records, tmp_path):
     assert path.read_text() == "<p>my notes"
     write_page(text, path, force=True)
     assert path.read_text(encoding="utf-8") == text and [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_more_lines_than_one_can_follow_are_drawn_protocol_by_protocol(made):
+    few = [made(f"emoji-r/m{index}", protocol=("TAP", "no TAP")[index % 2]) for index in range(16)]
+    many = [*few, made("emoji-r/m16", protocol="TAP")]
+    together, apart = (
+        [text for text in Tree(page(records)).text("figcaption") if text.startswith("Mean over the tasks")] for records in (few, many)
+    )
+    assert len(together) == 1 and "stroke: solid: TAP; dashed: no TAP." in together[0]
+    assert [text.partition("All lines: ")[2] for text in apart] == ["TAP.", "no TAP."]

@@ -18,6 +18,7 @@ from smope.report.tabular import matrix_table, sheet_table
 from smope.report.usage import Usage, spread_table, usage_key, usage_maps
 
 _TICKS = 12
+_MOST_CURVES = 16  #: that one can follow in one drawing
 _STROKES = ("solid", "dashed", "dotted", "dash-dotted")  #: the words for svg.DASHES
 
 
@@ -29,15 +30,25 @@ def looks(lines: Sequence[Line]) -> list[Look]:
 
 
 def curves(lines: Sequence[Line], look: Sequence[Look], ident: str) -> Html:
-    """A_t of every line, in the mean over its seeds. A line of one task (an upper bound) stands where all classes are learned."""
+    """A_t of every line, in the mean over its seeds; a drawing for each protocol where they are too many for one.
+
+    A line of one task (an upper bound) stands where all classes are learned.
+    """
+    protocols = dict.fromkeys(line.protocol for line in lines)
+    if len(lines) > _MOST_CURVES and len(protocols) > 1:
+        groups = [[index for index, line in enumerate(lines) if line.protocol == protocol] for protocol in protocols]
+        return join(
+            curves([lines[index] for index in group], [look[index] for index in group], f"{ident}-{number}")
+            for number, group in enumerate(groups)
+        )
     drawn = []
     for line, its in zip(lines, look, strict=True):
         drawn.append(Curve(line.name, _so_far(line), tuple(task_averages(_mean_matrix(line.records))), its))
     ticks, x_label = _task_ticks(lines)
     chart = curve_chart(ident, "Accuracy over the tasks so far, after each task", drawn, ticks, x_label)
-    protocols = dict.fromkeys(line.protocol for line in lines)
     strokes = "; ".join(f"{_STROKES[index % len(_STROKES)]}: {protocol}" for index, protocol in enumerate(protocols))
-    caption = f"Mean over the tasks so far, in percent, mean over seeds. Colour: the method; stroke: {strokes}."
+    told = f"Colour: the method; stroke: {strokes}." if len(protocols) > 1 else f"All lines: {strokes.partition(': ')[2]}."
+    caption = f"Mean over the tasks so far, in percent, mean over seeds. {told}"
     return el("figure", chart, el("figcaption", caption))
 
 
