@@ -122,6 +122,6 @@ $(READY): pyproject.toml $(VENV)/.locked
 $(TIMM)/.ready: requirements/lock.txt requirements/timm.txt $(VENV)/.made
 	@echo "test-timm: $(TIMM), with timm, torchvision and the torch they need (minutes)"
 	@$(BIN)/python -m venv --clear $(TIMM)
-	@$(subst $(BIN),$(TIMM)/bin,$(PIP)) install --require-hashes -r requirements/lock.txt
 	@$(subst $(BIN),$(TIMM)/bin,$(PIP)) install -r requirements/timm.txt
+	@$(subst $(BIN),$(TIMM)/bin,$(PIP)) install --require-hashes -r requirements/lock.txt
 	@touch $@

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from smope.classifier import ContinualClassifier
+from smope.classifier.adapter import FORMAT
 from smope.engine.loop import Loop
 from smope.files import lock
 
@@ -65,7 +66,7 @@ def test_two_months_are_learned_looked_at_and_taken_back(call: Call, months: Pat
         "red disc",
         "1. ",
         "learn: blue box, blue cross, blue disc, 18 pictures",
-        "format 1",
+        f"format {FORMAT}, ",
     ):
         assert words in shown
     plain = json.loads(call("info", "shop.smope", "--json").output)

@@ -144,7 +144,7 @@ class Learner:
         elif job is self._running and job.kind in _LONG:
             job.set(remark="Stopping.", is_stopping=True)
             if self._process is not None:
-                _ask_to_stop(self._process)
+                _stop(self._process, job)
             if not await job.ended(_GRACE_SECONDS) and job is self._running and self._process is not None:
                 self._process.kill()
 
@@ -241,7 +241,7 @@ class Learner:
         try:
             process.stdin.write(order)
             if job.is_stopping:  # asked to before there was anyone to ask
-                _ask_to_stop(process)
+                _stop(process, job)
             async for line in process.stdout:
                 last = json.loads(line)
                 if "progress" in last:
@@ -262,8 +262,12 @@ class _Stopped(Exception):
     """The user took it back."""
 
 
-def _ask_to_stop(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is not None:
+def _stop(process: asyncio.subprocess.Process, job: Job) -> None:
+    """An export changes nothing and hears nothing, so it is ended; what changes the model is asked to stop."""
+    if job.kind == "export":
+        with suppress(ProcessLookupError):
+            process.kill()
+    elif process.stdin is not None:
         process.stdin.write(b"stop\n")
 
 
