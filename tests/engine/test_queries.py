@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from smope.backbones import PLAIN, FrozenViT
-from smope.engine.loop import Loop
+from smope.engine.feed import Feed
 from smope.engine.run import run
 from soak.scene import draw_classes
 
@@ -53,7 +53,7 @@ def test_cached_queries_give_the_same_run_as_uncached_ones(asked, plain_images, 
     def always(self, images_B3HW, ids):
         return self.vit(images_B3HW)
 
-    monkeypatch.setattr(Loop, "_query", always)
+    monkeypatch.setattr(Feed, "_query", always)
     uncached = run(asked)
     assert len(plain_images) > few
     assert uncached["digest"] == cached["digest"]

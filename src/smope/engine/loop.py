@@ -6,7 +6,6 @@ addressed; so a run that was stopped anywhere and resumed is the run that never 
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +23,13 @@ from smope.config import RunConfig
 from smope.data import ImageSet, Loader, Task, Transform
 from smope.engine import checkpoint
 from smope.engine.checkpoint import Position, Progressed
+from smope.engine.feed import Feed
 from smope.engine.runtime import Runtime
 from smope.engine.schedule import learning_rate, make_optimizer
 from smope.errors import NumericsError, SmopeError
 from smope.labels import LabelSpace
 from smope.methods import Batch, Chance, Method, Observe, Phase, Train, Update
 from smope.progress import SILENT, Bar, Progress
-
-_NAMED = 8  #: pictures of a batch that an error names
 
 
 class Interrupted(SmopeError):
@@ -53,12 +51,14 @@ class Loop:
     progress: Progress = SILENT
     stop: Callable[[], bool] = lambda: False
     watch: Callable[[Progressed], None] = lambda state: None  #: shown the state after every epoch and every evaluation
-    _queries: dict[str, Tensor] = field(default_factory=dict)
-    _at_hand: tuple[str, ...] = ()  #: the pictures of the batch that was handed out last; none of a batch of draws
+    _feed: Feed = field(init=False)
     _optimizer_tensors: dict[str, Tensor] = field(default_factory=dict)
     _saved_at: float = field(default_factory=time.monotonic)
     _clock: float = field(default_factory=time.monotonic)
     _cpu_clock: float = field(default_factory=time.process_time)
+
+    def __post_init__(self) -> None:
+        self._feed = Feed(self.config, self.transform, self.vit, self.method, self.runtime)
 
     @property
     def position(self) -> Position:
@@ -153,33 +153,11 @@ class Loop:
             parameter.grad = None
 
     def _batches(self, phase: Train, loader: Loader | None, chance: Chance) -> Iterator[Batch]:
-        start = self.position.step
+        at = self.position
         if phase.draws is not None:
-            drawer = phase.draws.epoch(self.position.epoch, chance)
-            self._at_hand = ()
-            for step in range(start, phase.draws.steps):
-                features, rows = drawer(step)
-                yield Batch(rows.to(self.runtime.device), chance.at(step), features_BD=features.to(self.runtime.device))
+            yield from self._feed.draws(phase.draws, chance, at.epoch, at.step)
         elif loader is not None:
-            yield from self._image_batches(loader, self.position.epoch, start, chance)
-
-    def _image_batches(self, loader: Loader, epoch: int, start: int, chance: Chance) -> Iterator[Batch]:
-        for step, loaded in enumerate(loader.epoch(epoch, start), start):
-            self._at_hand = loaded.ids
-            images = loaded.images_B3HW.to(self.runtime.device)
-            query = functools.partial(self._query, images, () if loader.augment else loaded.ids) if self.method.needs_query else None
-            share = self.runtime.share(loaded.total)
-            yield Batch(loaded.rows_B.to(self.runtime.device), chance.at(step), images_B3HW=images, query_BD=query, share=share)
-
-    @torch.no_grad()
-    def _query(self, images_B3HW: Tensor, ids: tuple[str, ...]) -> Tensor:
-        """The unprompted feature. The backbone is frozen, so an image that never changes (one with an id here) is asked once a run."""
-        if ids and all(name in self._queries for name in ids):
-            return torch.stack([self._queries[name] for name in ids]).to(self.runtime.device)
-        with self.runtime.autocast():
-            query_BD: Tensor = self.vit(images_B3HW, self.method.query)
-        self._queries.update(zip(ids, query_BD.cpu().clone(), strict=False))
-        return query_BD
+            yield from self._feed.pictures(loader, chance, at.epoch, at.step)
 
     def _step(self, phase: Train, optimizer: torch.optim.Optimizer, batch: Batch, steps: int) -> None:
         at = self.position
@@ -220,9 +198,7 @@ class Loop:
     def _place(self, phase: Train, step: int) -> str:
         """Where a step is, counted from 1, and what its batch held."""
         at = self.position
-        more = f" and {len(self._at_hand) - _NAMED} more" if len(self._at_hand) > _NAMED else ""
-        batch = f"pictures {', '.join(self._at_hand[:_NAMED])}{more}" if self._at_hand else "features drawn from class statistics"
-        return f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {step} ({batch})"
+        return f"task {at.task + 1}, phase {phase.name}, epoch {at.epoch + 1}, step {step} ({self._feed.at_hand()})"
 
     def _refuse_numbers(self, problem: str) -> None:
         path = self._checkpoint
@@ -248,7 +224,7 @@ class Loop:
         seen: dict[str, list[Tensor]] = {}
         rows: list[Tensor] = []
         with self.progress.bar(self._label(task, phase.name), len(loader), "steps") as bar:
-            for batch in self._image_batches(loader, 0, 0, update.chance.at(phase.name)):
+            for batch in self._feed.pictures(loader, update.chance.at(phase.name)):
                 with self.runtime.autocast():
                     for name, tensor in phase.look(batch, self.vit).items():
                         seen.setdefault(name, []).append(self.runtime.gather(tensor, batch.share))
@@ -262,7 +238,7 @@ class Loop:
         """Cross-entropy of a task's held-out images over its own classes."""
         loader = self._loader(images, ("watch",), augment=False, shuffle=False, drop=False)
         rows, total = torch.tensor(update.rows, device=self.runtime.device), 0.0
-        for batch in self._image_batches(loader, 0, 0, Chance(self.config.seed, ("watch",))):
+        for batch in self._feed.pictures(loader, Chance(self.config.seed, ("watch",))):
             with self.runtime.autocast():
                 logits_BK = self.runtime.gather(self.method.logits(batch, self.vit)[:, rows], batch.share)
             place_B = (self.runtime.gather(batch.rows_B, batch.share).unsqueeze(1) == rows).int().argmax(1)
@@ -300,7 +276,7 @@ class Loop:
         loader = self._loader(images, ("evaluate",), augment=False, shuffle=False, drop=False)
         names = loader.images.ids
         done = 0
-        for batch in self._image_batches(loader, 0, 0, Chance(self.config.seed, ("evaluate",))):
+        for batch in self._feed.pictures(loader, Chance(self.config.seed, ("evaluate",))):
             with self.runtime.autocast():
                 answers = self.runtime.gather(self.method.logits(batch, self.vit).argmax(1), batch.share)
             rows = self.runtime.gather(batch.rows_B, batch.share)
@@ -318,26 +294,7 @@ class Loop:
         return f"task {task.index + 1}/{len(self.stream)} · {what}" if task.index < len(self.stream) else what
 
     def _loader(self, images: ImageSet, address: tuple[str | int, ...], *, augment: bool, drop: bool, shuffle: bool = True) -> Loader:
-        config = self.config
-        rows = LabelSpace(self.state.names).rows(images.labels)
-        size = config.train.batch_size if shuffle or augment else config.eval_batch_size
-        return Loader(
-            images,
-            rows,
-            self.transform,
-            size,
-            seed=config.seed,
-            address=address,
-            augment=augment,
-            shuffle=shuffle,
-            drop_last=drop,
-            workers=config.data.workers,
-            part=self._part,
-        )
-
-    def _part(self, total: int) -> slice:
-        share = self.runtime.share(total)
-        return slice(None) if share is None else slice(share.first, share.first + share.count)
+        return self._feed.loader(images, LabelSpace(self.state.names), address, augment=augment, drop=drop, shuffle=shuffle)
 
     def _maybe_save(self, phase: Train, optimizer: torch.optim.Optimizer) -> None:
         stopping = self.runtime.any(self.stop())
