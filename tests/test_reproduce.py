@@ -198,7 +198,7 @@ def test_loss_curves_are_drawn_from_a_watched_run(recipe, tmp_path):
     finished = list(carry_out(plan([Cell("with", "", recipe, watched)], [0], store), store, tmp_path))
     figure(STUDIES["sample-efficiency"], finished, store, tmp_path / "figure")
     data = json.loads((tmp_path / "figure.json").read_text())
-    assert len(data["with"]) == 1 + 2 + 2 and data["task starts"] == [1, 3]  # one dense epoch, then two a task
+    assert [len(losses) for losses in data["with"]] == [1 + 2, 2]  # one dense epoch, then two a task
 
 
 def test_a_record_is_verified_by_running_it_again(done, tmp_path):

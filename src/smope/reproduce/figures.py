@@ -79,17 +79,16 @@ def _analysis(part: str) -> Callable[[Sequence[Planned], Store, Progress], Data]
 
 
 def _validation_losses(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
+    """By line and task: the loss after each epoch."""
     data: Data = {}
     for run in planned:
         if run.seed != planned[0].seed:
             continue
-        history = read_json(_folder(run, store) / HISTORY)
-        data[run.cell.row] = [entry["validation"] for entry in history if "validation" in entry]
-        data["task starts"] = [
-            index
-            for index, entry in enumerate(one for one in history if "validation" in one)
-            if entry["epoch"] == 0 and entry["phase"] == "train"
-        ]
+        tasks: dict[int, list[float]] = {}
+        for entry in read_json(_folder(run, store) / HISTORY):
+            if "validation" in entry:
+                tasks.setdefault(entry["task"], []).append(entry["validation"])
+        data[run.cell.row] = list(tasks.values())
     return data
 
 
@@ -166,15 +165,21 @@ def _draw_plane(page: Figure, data: Data) -> None:
 
 
 def _draw_losses(page: Figure, data: Data) -> None:
-    axes = page.add_subplot()
-    for colour, name in zip(COLOURS, [name for name in data if name != "task starts"], strict=False):
-        axes.plot(range(1, len(data[name]) + 1), data[name], color=colour, lw=1.6, label=name)
-    for start in data["task starts"][1:]:
-        axes.axvline(start + 0.5, color=FAINT, lw=1)
-    axes.set_xlabel("epochs, task after task")
-    axes.set_title("loss on the task's own held-out images", loc="left", fontsize="medium")
-    axes.legend(frameon=False)
-    _dress(axes)
+    """A panel a task; the axis of losses is one for all, so that tasks can be compared."""
+    tasks = len(next(iter(data.values())))
+    across = min(tasks, 5)
+    down = -(-tasks // across)
+    page.set_size_inches(8.0, 0.6 + 2.4 * down)
+    panels = page.subplots(down, across, sharey=True, squeeze=False).flat
+    for task, axes in enumerate(panels):
+        axes.set_visible(task < tasks)
+        for colour, (name, losses) in zip(COLOURS, data.items(), strict=False):
+            if task < tasks:
+                axes.plot(range(1, len(losses[task]) + 1), losses[task], color=colour, lw=1.6, label=name)
+        axes.set_title(f"task {task + 1}", loc="left", fontsize="medium")
+        axes.set_xlabel("epochs")
+        _dress(axes)
+    panels[0].legend(frameon=False, fontsize="small")
 
 
 def _dress(axes: Axes) -> None:
@@ -190,5 +195,5 @@ _FIGURES: dict[str, tuple[Callable[..., Data], Callable[[Any, Data], None], tupl
     "frequency-evolution": (_evolution, _draw_evolution, (6.6, 3.4)),
     "score-distribution": (_analysis("scores"), _draw_scores, (6.6, 3.2)),
     "key-pca": (_analysis("key_pca"), _draw_plane, (5.4, 4.2)),
-    "sample-efficiency": (_validation_losses, _draw_losses, (6.6, 3.4)),
+    "sample-efficiency": (_validation_losses, _draw_losses, (8.0, 3.0)),
 }

@@ -145,9 +145,8 @@ def _curves(dataset: str | None) -> list[Cell]:
 
 def _aggregation(dataset: str | None) -> list[Cell]:
     recipe = recipe_of("smope", dataset or "imagenet-r")
-    watched = ("data.split=tuning", "watch_validation=true")
-    without = (*_BARE, "method.aggregate=false", "method.top_k=-1", "method.noise=none")
-    return [Cell("with aggregation", "", recipe, watched), Cell("without", "", recipe, (*watched, *without))]
+    watched = ("data.split=tuning", "watch_validation=true", *_BARE, "method.top_k=-1", "method.noise=none")  # all else alike
+    return [Cell("with aggregation", "", recipe, watched), Cell("without", "", recipe, (*watched, "method.aggregate=false"))]
 
 
 def _nothing(dataset: str | None) -> list[Cell]:
