@@ -173,13 +173,13 @@ def _draw_losses(page: Figure, data: Data) -> None:
     panels = page.subplots(down, across, sharey=True, squeeze=False).flat
     for task, axes in enumerate(panels):
         axes.set_visible(task < tasks)
-        for colour, (name, losses) in zip(COLOURS, data.items(), strict=False):
+        for colour, stroke, (name, losses) in zip(COLOURS, ("-", "--"), data.items(), strict=False):  # both show where they coincide
             if task < tasks:
-                axes.plot(range(1, len(losses[task]) + 1), losses[task], color=colour, lw=1.6, label=name)
+                axes.plot(range(1, len(losses[task]) + 1), losses[task], stroke, color=colour, lw=1.6, label=name)
         axes.set_title(f"task {task + 1}", loc="left", fontsize="medium")
         axes.set_xlabel("epochs")
         _dress(axes)
-    panels[0].legend(frameon=False, fontsize="small")
+    page.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
 
 
 def _dress(axes: Axes) -> None:
