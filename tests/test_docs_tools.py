@@ -119,3 +119,13 @@ def test_a_study_shows_each_rows_step_beside_the_papers_and_what_is_not_yet_run(
     assert next(line for line in lines if line.startswith("| + TAP")).split(" | ")[1:4:2] == ["not yet run", "–"]
     assert any(line.startswith("2 records of 8 settings: `smope reproduce ablation --dataset emoji-r-100 --seeds 0`") for line in lines)
     assert sum(line.startswith("### ") for line in lines) == 5
+
+
+def test_the_cells_of_a_grid_are_means_over_the_same_seeds(tmp_path):
+    record = json.loads((ROOT / "results/emoji-r/smope/seed0/record.json").read_text())
+    first, second, *_ = STUDIES["epsilon"].cells("emoji-r-100")
+    for number, (cell, seed, faa) in enumerate(((first, 0, 80.0), (second, 0, 70.0), (second, 1, 10.0))):
+        place = tmp_path / str(number) / "record.json"
+        place.parent.mkdir()
+        place.write_text(json.dumps({**record, "faa": faa, "seed": seed, "config": cell.config(seed).model_dump(mode="json")}))
+    assert "| eps | 80.00 | 70.00 | not yet run | not yet run | not yet run |" in docs_studies.studies(tmp_path)

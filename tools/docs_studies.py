@@ -26,7 +26,8 @@ Runs = Mapping[tuple[str, str], Sequence[Record]]  #: the records of a cell, by 
 def studies(folder: Path) -> str:
     """A chapter for every study, on its own ground."""
     store = Store((folder,))
-    return "\n\n".join(_chapter(STUDIES[name], _runs(STUDIES[name], store)) for name in (*_AGAINST, *_GRIDS))
+    steps = (_chapter(STUDIES[name], _runs(STUDIES[name], store)) for name in _AGAINST)
+    return "\n\n".join([*steps, *(_chapter(STUDIES[name], _of_shared_seeds(_runs(STUDIES[name], store))) for name in _GRIDS)])
 
 
 def _chapter(study: Study, runs: Runs) -> str:
@@ -44,6 +45,12 @@ def _runs(study: Study, store: Store) -> Runs:
         if run.record is not None:
             records.append(run.record)
     return found
+
+
+def _of_shared_seeds(runs: Runs) -> Runs:
+    """Means are compared in a grid, so all of them are over the seeds that every setting which was run has."""
+    shared = set.intersection(*({record["seed"] for record in records} for records in runs.values() if records), set(SEEDS))
+    return {cell: [record for record in records if record["seed"] in shared] for cell, records in runs.items()}
 
 
 def _steps(study: Study, runs: Runs) -> Sheet:
