@@ -42,7 +42,7 @@ def settings(root: Path, **changes: Any) -> dict[str, Any]:
         "tap": {"epochs": 1},
         "threads": 1,
         "device": "cpu",
-        "checkpoint_minutes": 0.00001,
+        "checkpoint_minutes": 1e-9,  # a step on draws takes less than a millisecond
     }
     for name, change in changes.items():
         values[name] = {**values[name], **change} if isinstance(change, dict) and name != "method" else change
