@@ -90,8 +90,8 @@ def assert_it_went_on_from_its_checkpoint(notes, label):
     heard = notes.heard[label]
     death = next(index for index, word in enumerate(heard) if "goes on from its checkpoint" in word)
     assert heard[death + 1] == "begins" and heard[-1] == "finished"
-    places = [word for word in heard[death + 2 : -1] if word]
-    assert places and not any(word.startswith("task 1/") for word in places), heard
+    # on a fast machine what is left is over before it is asked where it is; a run begun anew would be in its first task for a while
+    assert not any(word.startswith("task 1/") for word in heard[death + 2 : -1]), heard
 
 
 def test_a_killed_worker_is_replaced_and_the_records_are_those_of_one_after_another(tasks, digests, living):
