@@ -19,7 +19,8 @@ from smope.recipes import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, TOOLS = ROOT / "docs", ROOT / "tools"
-PAGES = sorted(DOCS.rglob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))  # of the site
+READ = [ROOT / "README.md", *PAGES]
 SNIPPET = re.compile(r"^<!-- run: [a-z]+ -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TINY = (
     "ContinualClassifier('vit-tiny-test', image_size=16, overrides=["
@@ -162,11 +163,11 @@ def snippets(page):
     return [re.sub(r"ContinualClassifier\((image_size=224)?\)", TINY, code) for code in SNIPPET.findall(page.read_text(encoding="utf-8"))]
 
 
-RUN = [page for page in PAGES if snippets(page)]
+RUN = [page for page in READ if snippets(page)]
 
 
 def test_the_pages_that_teach_have_code_that_runs():
-    assert {"index", "own-photos", "researchers", "add-a-method", "protocol"} <= {page.stem for page in RUN}
+    assert {"README", "index", "own-photos", "researchers", "add-a-method", "protocol"} <= {page.stem for page in RUN}
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
@@ -184,7 +185,7 @@ def test_its_snippets_run_one_after_the_other(page, photos, capsys):
 def commands():
     """Every `smope ...` line of a shell block, and inline code that is one."""
     found = []
-    for page in [*PAGES, TOOLS / "docs_speed.py"]:
+    for page in [*READ, TOOLS / "docs_speed.py"]:
         text = page.read_text(encoding="utf-8")
         lines = [line for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
         lines += re.findall(r"`(smope [a-z]+[^`]*)`", text) + re.findall(r"^ +(smope bench .*)$", text, re.MULTILINE)
