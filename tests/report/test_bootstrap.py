@@ -142,3 +142,5 @@ def test_an_interval_of_faa_surrounds_it_and_is_the_same_each_time(answering: Ma
     record = answering(some(random.Random(5), (40, 20), 0.7))
     one, two = faa_interval([record]), faa_interval([record])
     assert one is not None and one == two and one.low < record["faa"] < one.high
+    turned = {**record, "predictions": record["predictions"][::-1]}  # the same answers, told in another order
+    assert faa_interval([turned]) == one
