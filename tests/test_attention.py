@@ -151,6 +151,16 @@ def test_the_fast_path_is_taken_where_it_can_be_and_nowhere_else(monkeypatch, ca
         assert calls == [inputs[0].dtype]
 
 
+@pytest.mark.parametrize(("exports", "other"), [(True, "attend_public"), (False, "attend_plain")])
+def test_without_the_fast_path_an_export_takes_the_formula_and_everything_else_the_public_attention(monkeypatch, exports, other):
+    inputs, _ = case((2, 3, 5, 8, 4), True, True, torch.float64)
+    want = attend_plain(*inputs)
+    monkeypatch.setattr(attention, "_fused_applies", lambda q: False)
+    monkeypatch.setattr(attention, "exporting", lambda: exports)
+    monkeypatch.setattr(attention, other, lambda *_: pytest.fail(f"{other} was taken"))
+    assert torch.allclose(attend(*inputs), want, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("scores", "values"),
     [
