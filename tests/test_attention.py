@@ -133,7 +133,47 @@ def test_the_private_operators_work_with_the_pinned_torch():
 
 
 @pytest.mark.parametrize(
-    ("scores", "values"), [((2, 3, 4, 4), (3, 4, 8)), ((2, 3, 1, 4), (3, 5, 8)), ((2, 3, 1, 4), None), ((3, 1, 4), (3, 4, 8))]
+    ("case_of", "fused"), [("float32", True), ("float64", True), ("bfloat16", False), ("autocast", False), ("switched off", False)]
+)
+def test_the_fast_path_is_taken_where_it_can_be_and_nowhere_else(monkeypatch, case_of, fused):
+    """All paths give the same numbers, so that nothing else would show a fast one that is never taken."""
+    inputs, _ = case((2, 3, 5, 8, 4), True, True, torch.float64 if case_of == "float64" else torch.float32)
+    if case_of == "bfloat16":
+        inputs[0] = inputs[0].detach().bfloat16()
+    calls, honest = [], attention._fused_forward
+    monkeypatch.setenv("SMOPE_FAST_ATTENTION", "0" if case_of == "switched off" else "1")
+    monkeypatch.setattr(attention, "_fused_is_right", lambda: True)
+    monkeypatch.setattr(attention, "_fused_forward", lambda q, k, v: calls.append(q.dtype) or honest(q, k, v))
+    with torch.autocast("cpu", enabled=case_of == "autocast"):
+        assert attention._fused_applies(inputs[0]) == fused
+    if fused:
+        attend(*inputs)
+        assert calls == [inputs[0].dtype]
+
+
+@pytest.mark.parametrize(("exports", "other"), [(True, "attend_public"), (False, "attend_plain")])
+def test_without_the_fast_path_an_export_takes_the_formula_and_everything_else_the_public_attention(monkeypatch, exports, other):
+    inputs, _ = case((2, 3, 5, 8, 4), True, True, torch.float64)
+    want = attend_plain(*inputs)
+    monkeypatch.setattr(attention, "_fused_applies", lambda q: False)
+    monkeypatch.setattr(attention, "exporting", lambda: exports)
+    monkeypatch.setattr(attention, other, lambda *_: pytest.fail(f"{other} was taken"))
+    assert torch.allclose(attend(*inputs), want, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scores", "values"),
+    [
+        ((2, 3, 4, 4), (3, 4, 8)),
+        ((2, 3, 1, 4), (3, 5, 8)),
+        ((2, 3, 1, 4), None),
+        ((3, 1, 4), (3, 4, 8)),
+        ((2, 3, 1), (3, 1, 8)),  # no axis of experts
+        ((1, 3, 1, 4), (3, 4, 8)),  # would be spread over the batch
+        ((2, 1, 1, 4), (3, 4, 8)),  # and over the heads
+        ((2, 3, 1, 4), (1, 4, 8)),
+        ((2, 3, 1, 4), (1, 3, 4, 8)),
+    ],
 )
 def test_shapes_that_do_not_fit_are_refused_by_name(scores, values):
     q = torch.zeros(2, 3, 5, 8)

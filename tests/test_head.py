@@ -121,3 +121,11 @@ def test_a_state_of_another_size_loads(size):
     assert fresh.live_C.tolist() == [True, False, True, True]
     assert isinstance(fresh.weight, nn.Parameter) and fresh.weight.data_ptr() != saved.weight.data_ptr()
     assert [name for name, _ in fresh.named_parameters()] == ["weight", "bias"]
+
+
+def test_a_state_of_the_same_size_is_loaded_into_the_parameters_that_are_there():
+    """Whoever holds them, an optimizer for one, goes on holding them."""
+    saved, head = grown(3, 4), grown(3, 2, 2)
+    weight, bias = head.weight, head.bias
+    head.load_state_dict(saved.state_dict())
+    assert head.weight is weight and head.bias is bias and torch.equal(weight, saved.weight)

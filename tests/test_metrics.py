@@ -33,7 +33,8 @@ def test_a_single_task_forgets_nothing():
 
 
 def test_sample_accuracy_weighs_images_where_the_average_weighs_tasks():
-    # task 0 (row 0): one image, right; task 1 (row 1): three images, one right
-    predictions = [("a", 0, 0), ("b", 1, 1), ("c", 1, 0), ("d", 1, 0)]
-    assert sample_accuracy(predictions) == 50.0
-    assert final_average_accuracy([[100.0], [100.0, 100 / 3]]) == pytest.approx(66.6667, abs=1e-4)
+    # task 0 (row 0): one image, right; task 1 (row 1): four images, one right
+    predictions = [("a", 0, 0), ("b", 1, 1), ("c", 1, 0), ("d", 1, 0), ("e", 1, 0)]
+    assert sample_accuracy(predictions) == 40.0  # not a half, which would be as much wrong as right
+    assert final_average_accuracy([[100.0], [100.0, 25.0]]) == 62.5
+    assert sample_accuracy([]) == 0.0

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smope.backbones import VitShape
-from smope.prompts import PrefixPrompter, top_k
+from smope.prompts import PrefixPrompter, orthogonal, top_k
 
 from .shared import random_vit
 
@@ -32,6 +32,15 @@ def test_top_k_of_all_equal_scores_takes_the_first():
 
 def test_top_k_takes_infinite_scores_as_the_largest_and_smallest():
     assert top_k(torch.tensor([-math.inf, 1.0, math.inf]), 2).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("size", [1e-5, 1.0, 1e5])
+def test_a_draw_that_the_old_vectors_span_stays_as_it_is_and_any_other_is_cleared_of_them_whatever_its_size(size):
+    old = torch.tensor([[2.0, 0.0, 0.0], [0.0, 3.0, 0.0]], dtype=torch.float64)
+    spanned, nearly, other = torch.tensor([[3.0, 4.0, 0.0], [3.0, 4.0, 1e-3], [3.0, 4.0, 0.1]], dtype=torch.float64) * size
+    assert torch.allclose(orthogonal(old, spanned.unsqueeze(0)), torch.tensor([[0.6, 0.8, 0.0]]).double())
+    assert torch.allclose(orthogonal(old, nearly.unsqueeze(0)), torch.tensor([[0.6, 0.8, 2e-4]]).double(), atol=1e-6)
+    assert torch.allclose(orthogonal(old, other.unsqueeze(0)), torch.tensor([[0.0, 0.0, 1.0]]).double(), atol=1e-9)
 
 
 # -- ordinary prefixes ---------------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ def pairs(*colours: str, count: int = 10, first: int = 0) -> Pairs:
 
 
 def state(classifier: ContinualClassifier) -> dict[str, torch.Tensor]:
-    return classifier._known().method.state_dict()
+    """A copy: what is compared with it later must not have moved along."""
+    return {name: tensor.clone() for name, tensor in classifier._known().method.state_dict().items()}
 
 
 def assert_same(one: ContinualClassifier, other: ContinualClassifier) -> None:

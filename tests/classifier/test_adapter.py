@@ -91,6 +91,7 @@ def test_other_files_are_refused_by_kind(tmp_path: Path) -> None:
         ("checkpoint.smope", "another kind"),
         ("picture.png", "no adapter"),
         ("gone", "There is no"),
+        (".", "is a folder, not an adapter"),
     ):
         with pytest.raises(AdapterError, match=reason):
             ContinualClassifier.load(tmp_path / name)
@@ -110,6 +111,7 @@ def test_format_1_is_carried_over_and_says_none_of_these_once_every_class_was_ta
     values = document.model_dump(mode="json") | {"format": 1}
     del values["calibration"]["unplaced"]
     save_file({name: tensor for name, tensor in tensors.items() if not name.startswith("places.")}, file, {"smope": json.dumps(values)})
+    assert read(file)[0].format == 2
     old = ContinualClassifier.load(file)
     assert old.classes == ["red", "blue", "green"] and (old.predict_proba(asked) == chances).all()
     assert old.threshold is None and old.classify(asked[0]).unknown is None
@@ -138,7 +140,13 @@ def test_other_weights_under_the_same_name_are_refused_by_hash(file: Path) -> No
 
 @pytest.mark.parametrize(
     ("changes", "hint"),
-    [({"names": ["red"]}, "rows"), ({"names": ["red", None, "green"]}, "rows"), ({"false_alarm": 7}, "false_alarm"), ({"more": 1}, "more")],
+    [
+        ({"names": ["red"]}, "rows"),
+        ({"names": ["red", None, "green"]}, "rows"),
+        ({"false_alarm": 7}, "false_alarm"),
+        ({"more": 1}, "more"),
+        ({"backbone": {"name": "dino-b16", "fingerprint": "0" * 64}}, "not those of its config"),
+    ],
 )
 def test_a_document_that_contradicts_itself_is_refused(file: Path, changes: dict[str, Any], hint: str) -> None:
     rewritten(file, **changes)
@@ -216,7 +224,7 @@ def test_going_back_refuses_a_damaged_file_before(file: Path) -> None:
     before(file).write_bytes(b"cut")
     with pytest.raises(AdapterError, match="damaged"):
         step_back(file)
-    assert ContinualClassifier.load(file).classes
+    assert ContinualClassifier.load(file).classes == ["red", "blue", "green"]
 
 
 def test_where_it_was_made_is_no_part_of_it(file: Path, tmp_path: Path) -> None:
@@ -243,6 +251,8 @@ def test_write_makes_the_folder_it_is_to_lie_in(file: Path, tmp_path: Path) -> N
 def test_counts_of_an_adapter_are_those_of_its_classes(file: Path) -> None:
     document, tensors = read(file)
     assert adapter.counts(document, tensors) == {"red": 19, "blue": 19, "green": 10}
+    less = document.model_copy(update={"names": ["red", None, "green"]})
+    assert less.classes == ["red", "green"] and adapter.counts(less, tensors) == {"red": 19, "green": 10}
     with pytest.raises(AdapterError, match="how many pictures"):
         adapter.counts(document, {})
 

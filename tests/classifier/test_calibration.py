@@ -105,5 +105,6 @@ def test_while_a_class_has_no_place_there_is_no_threshold_and_the_reason_is_told
     assert old.placed([0]).unplaced == [2] and old.placed([0, 2]).threshold(0.05) == 2.0
     assert old.without(0).unplaced == [2], "a class that is gone needs no place"
     assert old.without(0, into=1).unplaced == [2, 1], "what it became part of holds pictures that were not seen"
+    assert old.without(0, into=2).unplaced == [2], "named once"
     assert old.without(1, into=0).unplaced == [0, 2]
     assert "Too few pictures" in Calibration().refusal(0.05, []).problem

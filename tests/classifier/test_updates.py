@@ -51,6 +51,13 @@ def test_names_that_differ_in_what_is_no_letter_are_not_doubted(known: str, new:
     assert doubts(SimpleNamespace(history=(), labels=LabelSpace([known])), entry) == ()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("known", "new"), [("tea pot", "Tea-pot"), ("cup (red)", "cup red"), ("kettle", "ketle")])
+def test_names_that_differ_in_blanks_and_punctuation_or_in_a_letter_are_doubted(known: str, new: str) -> None:
+    entry = Entry(what="learn", when="", classes=[new], new=[new])
+    (line,) = doubts(SimpleNamespace(history=(), labels=LabelSpace([None, known])), entry)  # type: ignore[arg-type]
+    assert line.startswith(f"'{new}' is spelt almost like '{known}': ")
+
+
 def test_accuracies_are_those_of_the_held_back_pictures(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from smope.classifier import teaching
 

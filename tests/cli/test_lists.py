@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 
 import smope
 from smope.backbones.registry import BACKBONES
+from smope.cli.app import app
 from smope.data import describe as describe_data
 from smope.methods import known_methods
 from smope.recipes import list_recipes
@@ -86,8 +90,15 @@ def test_the_version_is_the_packages_own(call: Call) -> None:
     assert call("version").output == call("--version").output == f"smope {smope.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], *([name] for name in ("demo", "run", "recipes", "methods", "data", "backbones", "cost", "version"))])
-def test_every_help_ends_in_an_example(call: Call, words: list[str]) -> None:
+def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The program, its commands, and theirs."""
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*words, name))
+
+
+@pytest.mark.parametrize("words", list(commands(typer.main.get_command(app))), ids=" ".join)
+def test_every_help_ends_in_an_example(call: Call, words: tuple[str, ...]) -> None:
     shown = call(*words, "--help")
     assert shown.exit_code == 0 and "smope" in shown.output.split("╰")[-1]
 

@@ -107,6 +107,7 @@ def test_a_part_longer_than_the_file_is_thrown_away(home: Home, tmp_path: Path) 
         download(home.remote(), tmp_path / "file.bin")
     assert names(tmp_path) == []
     download(home.remote(), tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
 def test_another_piece_than_asked_for_is_not_appended(home: Home, tmp_path: Path) -> None:

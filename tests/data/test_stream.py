@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
@@ -106,8 +107,10 @@ class TestCutting:
 
     def test_a_class_without_training_pictures_is_an_error_at_once(self, draw_set) -> None:
         dataset = Dataset("drawn", ("cat", "dog"), draw_set({"cat": 2}), draw_set({"cat": 1, "dog": 1}, "t/"))
-        with pytest.raises(DataError, match="'dog' of 'drawn' has no training pictures"):
+        with pytest.raises(DataError, match=r"'dog' of 'drawn' has no training pictures\."):
             TaskStream.build(dataset, tasks=2)
+        with pytest.raises(DataError, match=r"'cat' of 'drawn' has no training pictures \(2 such classes\)"):
+            TaskStream.build(replace(dataset, train=ImageSet()), tasks=2)
 
     def test_a_class_without_test_pictures_is_noted(self, draw_set) -> None:
         dataset = Dataset("drawn", ("cat", "dog"), draw_set({"cat": 2, "dog": 2}), draw_set({"cat": 1}, "t/"), notes=("drawn by hand",))
@@ -122,8 +125,10 @@ class TestDataset:
             Dataset("drawn", ("cat", "cat"), ImageSet(), ImageSet())
 
     def test_every_label_is_a_class(self, draw_set) -> None:
-        with pytest.raises(DataError, match="pictures of 'dog'"):
-            Dataset("drawn", ("cat",), draw_set({"cat": 1}), draw_set({"dog": 1}, "t/"))
+        cats, dogs = draw_set({"cat": 1}), draw_set({"dog": 1}, "t/")
+        for parts in ((dogs, cats), (cats, dogs), (cats, cats, dogs)):
+            with pytest.raises(DataError, match="pictures of 'dog'"):
+                Dataset("drawn", ("cat",), *parts)
 
     def test_without_test_really_has_none(self, draw_dataset) -> None:
         tuning = draw_dataset(2).without_test()

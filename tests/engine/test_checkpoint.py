@@ -127,6 +127,15 @@ def test_moments_of_what_is_not_trained_here_are_refused(name):
         checkpoint.restore_optimizer(adamw(Toy()), {name: torch.zeros(5, 5)})
 
 
+def test_tensors_of_another_state_are_refused_with_what_is_missing_and_what_is_too_much(path):
+    tensors = dict(Toy().state_dict())
+    checkpoint.restore_method(fresh := Toy(seed=1), tensors)
+    assert torch.equal(fresh.weight, tensors["weight"])
+    tensors["more"] = tensors.pop("flags")
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors was written by .*flags.*more.* version that began it"):
+        checkpoint.restore_method(Toy(), tensors, path)
+
+
 def test_an_optimizer_that_never_stepped_has_nothing_to_restore(path):
     module = Toy()
     checkpoint.save(path, Progressed(), {}, module, adamw(module))

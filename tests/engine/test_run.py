@@ -1,5 +1,6 @@
 """A run's folder, its phases as the engine runs them, and what is refused before time is spent."""
 
+import json
 import math
 import shutil
 from contextlib import contextmanager
@@ -134,6 +135,20 @@ def test_learning_rates_as_the_engine_sets_them(pictures, monkeypatch):
     assert [pair[1] for pair in rates[:6]] == pytest.approx([5 * rate for rate in head])
     assert [len(pair) for pair in rates[6:]] == [1] * 12 and rates[6] == [1e-3]
     assert 1e-6 < rates[-1][0] < rates[7][0] <= 1e-4
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_its_steps(pictures, tmp_path, monkeypatch):
+    seen, plain = [], torch.nn.functional.cross_entropy
+
+    def noted(*given):
+        seen.append(plain(*given))
+        return seen[-1]
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", noted)
+    run(config(pictures, {"name": "linear"}, data={"tasks": 1}, train={"epochs": 2, "batch_size": 12}, tap={"kind": "off"}), tmp_path)
+    steps = [loss.item() for loss in seen]  # thirty pictures are three steps an epoch
+    told = [entry["loss"]["ce"] for entry in json.loads((tmp_path / "history.json").read_text())]
+    assert told == pytest.approx([sum(steps[:3]) / 3, sum(steps[3:]) / 3], rel=1e-4) and len(steps) == 6
 
 
 # -- refused before time is spent ----------------------------------------------------------------------------------------

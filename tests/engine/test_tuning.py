@@ -2,9 +2,15 @@
 
 import json
 
+import pytest
+import torch
+import torch.nn.functional as F
 from PIL import Image
 
-from smope.engine.run import run
+from smope.engine.checkpoint import Progressed
+from smope.engine.loop import Loop
+from smope.engine.run import prepare, run
+from smope.engine.runtime import SingleProcess
 
 from .conftest import config
 
@@ -51,3 +57,19 @@ def test_a_watched_run_learns_the_same_and_notes_the_loss_on_held_out_images_aft
     assert all(("validation" in entry) == (entry["phase"] != "tap") for entry in history)
     assert all(0 < entry["validation"] < 10 for entry in history if "validation" in entry)
     assert not any("validation" in entry for entry in json.loads((tmp_path / "None" / "history.json").read_text()))
+
+
+def test_the_watched_loss_is_the_cross_entropy_of_plain_views_over_the_tasks_own_classes(pictures):
+    data = {**TUNING, "augmentation": "random-resized-crop"}
+    asked = config(pictures, {"name": "linear"}, data=data, tap={"kind": "off"}, eval_batch_size=3, watch_validation=True)
+    runtime = SingleProcess("cpu", 1)
+    ready = prepare(asked, runtime)
+    loop = Loop(asked, ready.stream, ready.transform, ready.vit, ready.method, runtime, Progressed())
+    loop.run()
+    last = ready.stream[-1]
+    views = [torch.from_numpy(ready.transform.evaluate(last.validation.array(index))) for index in range(len(last.validation))]
+    with torch.no_grad():
+        logits = ready.method.head(ready.vit(ready.transform.normalise(torch.stack(views))))[:, -len(last.classes) :]
+    own = torch.tensor([last.classes.index(label) for label in last.validation.labels])
+    assert len(views) == 4  # one more than a batch
+    assert loop.state.history[-1]["validation"] == pytest.approx(F.cross_entropy(logits, own).item(), rel=1e-4)

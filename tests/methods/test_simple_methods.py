@@ -8,7 +8,7 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.methods import Batch, Chance, Update
+from smope.methods import Batch, Chance, Share, Update
 from smope.methods.linear import Linear
 from smope.methods.ncm import NcmConfig, NearestClassMean
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
@@ -230,6 +230,21 @@ def test_new_head_rows_are_addressed_by_the_update_not_by_what_ran_before():
         method.begin(SECOND)
     assert torch.equal(one.head.weight, two.head.weight)
     assert not torch.equal(one.head.weight[:2], one.head.weight[2:])
+
+
+def test_of_a_batch_that_processes_divide_each_takes_its_own_rows():
+    """What several processes do with it is in tests/distributed; this is the cutting alone."""
+    whole, asked = torch.arange(10.0).unsqueeze(1), []
+    shares = [Share(first, count, 10, lambda rows: asked.append(len(rows)) or whole) for first, count in ((0, 4), (4, 3), (7, 3))]
+    parts = [Batch(torch.zeros(share.count), Chance(0), share=share) for share in shares]
+    assert torch.equal(torch.cat([part.mine(whole) for part in parts]), whole)
+    for part, share in zip(parts, shares, strict=True):
+        own = part.mine(whole)
+        assert len(own) == share.count and part.count(own) == 10
+        assert torch.equal(part.everyone(own), whole)
+    assert asked == [4, 3, 3]
+    alone = Batch(torch.zeros(4), Chance(0))
+    assert alone.count(whole) == 10 and alone.mine(whole) is alone.everyone(whole) is whole
 
 
 def test_a_batch_says_what_it_holds():

@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from smope.methods import Chance, Observe, Update
+from smope.methods.smope import ExpertPrompter
 
 from .longhand import best
 from .smope_longhand import (
+    BLOCKS,
     FIRST,
     SECOND,
     TOLERANCE,
@@ -103,6 +105,29 @@ def test_old_head_rows_get_no_gradient_from_a_new_task(longhand_vit):
     sum(method.phases(SECOND)[0].loss(given, longhand_vit).values()).backward()
     assert torch.equal(method.head.weight.grad[:2], torch.zeros(2, C, dtype=torch.float64))
     assert (method.head.weight.grad[2:].abs().sum(1) > 0).all()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_order_in_which_the_blocks_are_named_does_not_matter(longhand_vit, training):
+    """Tensors follow the order of the config, a pass that of the ViT."""
+    method, turned, given = make(**WEIGHTS), make(**WEIGHTS, blocks=BLOCKS[::-1]), batch()
+    with torch.no_grad():
+        for name in ("keys_LHPD", "values_LHPD", "old_keys_LHPD", "important_LHP", "usage_LHP"):
+            getattr(turned, name).copy_(getattr(method, name).flip(0))
+    prompters = [ExpertPrompter(one, one._in_training(SECOND, given) if training else one._at_test) for one in (method, turned)]
+    features = [longhand_vit(given.images, prompter) for prompter in prompters]
+    assert torch.allclose(*features, **TOLERANCE)
+    assert torch.allclose(prompters[0].raw_LBHP, prompters[1].raw_LBHP.flip(0), **TOLERANCE)
+    assert torch.equal(prompters[0].chosen_LBHP, prompters[1].chosen_LBHP.flip(0))
+    assert not torch.equal(prompters[0].chosen_LBHP[0], prompters[0].chosen_LBHP[1])  # else a turn would not show
+    one, two = (sum(m.phases(SECOND)[0].loss(given, longhand_vit).values()).item() for m in (method, turned))
+    assert one == pytest.approx(two, abs=1e-11)
+
+
+def test_where_all_experts_are_chosen_an_old_key_wakes_all_of_them():
+    """All shares of a softmax together: one for every prototype, whatever the keys are."""
+    method = make(top_k=-1, noise="none", router_weight=0, prototype_weight=1.0)
+    assert method.prototype_loss().item() == pytest.approx(-int(method.important_LHP.sum()), abs=1e-11)
 
 
 def test_a_weight_of_zero_leaves_its_term_out(longhand_vit):

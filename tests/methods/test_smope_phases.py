@@ -36,6 +36,7 @@ MIXED = Update(2, (0, 4), 4, Chance(0))
 def test_the_first_task_begins_with_half_its_epochs_dense():
     assert plan(FIRST) == [("dense", 2), ("train", 5), STATISTICS, ("tap", 50)]
     assert plan(FIRST, epochs=20)[:2] == [("dense", 10), ("train", 20)]
+    assert plan(FIRST, epochs=1)[:2] == [("dense", 1), ("train", 1)]  # never none
     assert plan(FIRST, dense_first=False) == [("train", 5), STATISTICS, ("tap", 50)]
     assert plan(FIRST, top_k=-1, noise="none", router_weight=0)[0] == ("train", 5)  # all dense anyway
 

@@ -154,6 +154,7 @@ def test_tap_goes_on_when_every_old_class_was_retired(kind):
 def test_the_first_task_has_tap_only_if_asked(first_task, names):
     method = taught({**RELEASED, "first_task": first_task}, 1)
     assert [phase.name for phase in method.phases(update(0))] == names
+    assert [phase.name for phase in method.phases(update(1))] == ["train", "statistics", "tap"]  # later ones always do
     if first_task:
         assert [len(rows) for _, rows in next(epochs(method, 0))] == [8]  # there are no old classes to count: one step
 

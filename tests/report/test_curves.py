@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from smope.errors import SmopeError
+from smope.metrics import task_averages
 from smope.report import curves
-from smope.report.curves import FORMATS, spread
+from smope.report.curves import FORMATS, _limits, spread
 
 
 def test_a_png_is_drawn_large_enough_for_print(tmp_path: Path, record: dict[str, Any]) -> None:
@@ -51,9 +52,11 @@ def test_one_task_and_streams_of_unequal_length_can_be_drawn(tmp_path: Path, rec
 
 
 def test_all_right_and_all_wrong_fit_on_the_axis(tmp_path: Path, record: dict[str, Any]) -> None:
-    for value in (0.0, 100.0):
+    for value, wanted in ((0.0, (0.0, 10.0)), (100.0, (90.0, 100.0))):
         flat = {**record, "accuracy": [[value], [value, value]]}
         assert curves({"flat": flat}, tmp_path / "a.png").exists()
+        assert _limits({"flat": task_averages(flat["accuracy"])}) == wanted
+    assert _limits({"a": [73.0, 41.0], "b": [38.9]}) == (30.0, 80.0)  # whole tens around all of them, and a little room
 
 
 def test_an_unknown_format_is_refused_before_drawing(tmp_path: Path, record: dict[str, Any]) -> None:
