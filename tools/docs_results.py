@@ -14,8 +14,9 @@ from smope.benchmark.results import promises
 from smope.recipes import list_recipes
 from smope.report import compare, find_records
 from smope.report.charts import counted
-from smope.report.compare import Comparison, Spread, ranges, with_differences
+from smope.report.compare import Comparison, Spread, with_differences
 from smope.report.figures import cost, curves, looks
+from smope.report.forms import ranges
 from smope.report.html import Html, el
 from smope.report.records import load_records
 from smope.report.sections import paired, results

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from smope.report.bootstrap import paired_difference
-from smope.report.compare import Spread, difference_words
+from smope.report.compare import Spread
+from smope.report.forms import difference_words
 from smope.report.records import Record
 from smope.report.sheet import Sheet, markdown
 from smope.reproduce import STUDIES, Store, plan

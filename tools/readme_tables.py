@@ -16,7 +16,7 @@ from smope.engine.cost import cost
 from smope.files import atomic_write, read_json
 from smope.methods import known_methods
 from smope.report import compare, find_records
-from smope.report.compare import ranges
+from smope.report.forms import ranges
 from smope.report.sheet import Sheet, markdown
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from smope.methods import resolve
 from smope.recipes import apply_overrides, load_recipe
 from smope.recipes.text import parse_mapping, parse_value
 from smope.report import compare, load_records
-from smope.report.compare import full_sheet, plain
+from smope.report.forms import full_sheet, plain
 from smope.report.page import page
 from smope.report.sheet import comma_separated, latex, markdown
 

@@ -7,7 +7,7 @@ import pytest
 
 from smope.errors import ConfigError, DataError
 from smope.report import compare, find_records
-from smope.report.compare import differences, full_sheet, plain, sheet
+from smope.report.forms import differences, full_sheet, plain, sheet
 from smope.report.sheet import Sheet, comma_separated, latex, markdown
 
 
@@ -55,6 +55,16 @@ def test_lines_that_differ_in_nothing_their_names_could_say_still_have_names_of_
 def test_where_a_run_was_computed_makes_no_other_line(made):
     (line,) = lines([made(), made(seed=1, config={"device": "cuda", "data": {"workers": 4}})])
     assert line.seeds == (0, 1)
+
+
+def test_seeds_with_other_numbers_of_threads_are_one_line_and_one_seed_with_two_is_two(made):
+    (line,) = lines([made(seed=seed, config={"threads": threads}) for seed, threads in ((0, 2), (1, 1), (2, 1))])
+    assert (line.name, line.seeds) == ("smope", (0, 1, 2))
+
+    runs = ((0, 1, 80.0), (0, 2, 70.0), (1, 2, 70.0), (1, 1, 80.0))
+    one, two = lines([made(seed=seed, config={"threads": threads}, faa=faa) for seed, threads, faa in runs])
+    assert (one.name, one.seeds, one.faa.deviation) == ("smope", (0, 1), 0.0), "like goes with like where there is a choice"
+    assert (two.name, two.seeds, two.faa.mean) == ("smope threads=2", (0, 1), 70.0)
 
 
 def test_a_record_found_twice_counts_once_and_two_different_ones_of_a_seed_are_refused(made):

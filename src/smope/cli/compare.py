@@ -40,7 +40,7 @@ def compare(
     """Show finished runs side by side: one line a recipe, mean and deviation over its seeds, best first."""
     from smope.report import compare as side_by_side
     from smope.report import find_records
-    from smope.report.compare import differences, full_sheet, plain, sheet
+    from smope.report.forms import differences, full_sheet, plain, sheet
     from smope.report.sheet import comma_separated, latex, markdown
 
     comparisons = side_by_side(find_records(folders), against)

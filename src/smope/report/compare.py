@@ -2,7 +2,7 @@
 
 Two records stand in one table only if they saw the same pictures through the same backbone, computed by code of the same `numerics`;
 of one seed and the same tasks, the classes must have come in the same order.
-Two are seeds of one line only if their configs agree in everything but the seed.
+Two are seeds of one line only if their configs agree in everything but the seed and what moves the last bits alone.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smope.engine.record import changed_keys
+from smope.engine.record import LAST_BITS, changed_keys
 from smope.errors import ConfigError, DataError, nearest
-from smope.report.bootstrap import RESAMPLES, Difference, Interval, faa_interval, paired_difference
+from smope.report.bootstrap import Difference, Interval, faa_interval, paired_difference
 from smope.report.records import Record, load_records
-from smope.report.sheet import Sheet
-
-_MARK = "*"
 
 
 @dataclass(frozen=True)
@@ -121,84 +118,6 @@ def with_differences(comparison: Comparison, against: str) -> Comparison:
     return replace(comparison, lines=tuple(lines), against=against)
 
 
-def sheet(comparison: Comparison) -> Sheet:
-    """The comparison as a table of words, without its differences."""
-    columns = ("run", "protocol", "seeds", "FAA", "CAA", "forgetting", "sample-weighted", "learnable", "core min")
-    rows = [
-        (
-            line.name,
-            line.protocol,
-            ranges(line.seeds),
-            str(line.faa),
-            str(line.caa or "–"),
-            str(line.forgetting or "–"),
-            str(line.sample_accuracy),
-            f"{line.trainable_parameters:,}",
-            line.minutes,
-        )
-        for line in comparison.lines
-    ]
-    return Sheet(comparison.title, columns, tuple(rows), numbers=columns[3:])
-
-
-def differences(comparison: Comparison) -> Sheet | None:
-    """How far each line is from the one compared against, as a table of words; None where nothing is compared against."""
-    if comparison.against is None:
-        return None
-    columns = ("run", f"FAA against {comparison.against}", "95 % interval", "shared seeds")
-    rows = [(line.name, *difference_words(line.difference)) for line in comparison.lines]
-    note = (
-        f"FAA against {comparison.against}: the line's minus its, in the mean over the seeds both have. The interval is a bootstrap over"
-        f" test images, paired by image and seed, within tasks ({RESAMPLES:,} resamples); {_MARK} marks those that exclude zero."
-    )
-    return Sheet("", columns, tuple(rows), numbers=columns[1:], notes=(note,))
-
-
-def full_sheet(comparison: Comparison) -> Sheet:
-    """The comparison as one table of words, with its differences where there are any."""
-    beside = differences(comparison)
-    return sheet(comparison) if beside is None else sheet(comparison).beside(beside)
-
-
-def difference_words(difference: Difference | None) -> tuple[str, str, str]:
-    """A difference as a table says it: the mean, marked where it excludes zero, its interval, and how many seeds it rests on."""
-    if difference is None:
-        return "–", "–", "–"
-    interval = difference.interval
-    mark = f" {_MARK}" if difference.excludes_zero else ""
-    return _signed(difference.mean) + mark, f"{_signed(interval.low)} to {_signed(interval.high)}", str(len(difference.seeds))
-
-
-def _signed(value: float) -> str:
-    return f"{round(value, 2) + 0.0:+.2f}"  # no -0.00
-
-
-def ranges(seeds: Sequence[int]) -> str:
-    """Seeds as people write them.
-
-    >>> ranges([0, 1, 2, 5]), ranges([3]), ranges([0, 1])
-    ('0-2, 5', '3', '0, 1')
-    """
-    runs: list[list[int]] = []
-    for seed in seeds:
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-
-
-def plain(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON holds it."""
-    bare = replace(comparison, lines=tuple(replace(line, records=()) for line in comparison.lines))
-    values = asdict(bare)
-    for line, row in zip(comparison.lines, values["lines"], strict=True):
-        del row["records"]
-        if line.difference is not None:
-            row["difference"]["excludes_zero"] = line.difference.excludes_zero
-    return values
-
-
 class _Ground(NamedTuple):
     """What all records of a table share."""
 
@@ -236,13 +155,28 @@ def _lines(records: Sequence[Record]) -> tuple[Line, ...]:
             groups.append([record])
         elif all(record["digest"] != other["digest"] for other in home):
             home.append(record)
+    groups = _joined(groups)
     names = _names([group[0] for group in groups])
     return tuple(sorted((_line(name, group) for name, group in zip(names, groups, strict=True)), key=lambda line: -line.faa.mean))
 
 
-def _same_line(one: Record, other: Record) -> bool:
+def _joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
+    """The groups, those that differ in the last bits alone made one; where they share a seed, that difference is what one looks for."""
+    joined: list[list[Record]] = []
+    for group in groups:
+        seeds = {record["seed"] for record in group}
+        alike = (other for other in joined if _same_line(other[0], group[0], LAST_BITS))
+        home = next((other for other in alike if seeds.isdisjoint(record["seed"] for record in other)), None)
+        if home is None:
+            joined.append(list(group))
+        else:
+            home += group
+    return joined
+
+
+def _same_line(one: Record, other: Record, apart_from: frozenset[str] = frozenset()) -> bool:
     same = one["method"] == other["method"] and one["protocol"] == other["protocol"] and one.get("recipe") == other.get("recipe")
-    return same and set(changed_keys(one["config"], other["config"])) <= {"seed"}
+    return same and set(changed_keys(one["config"], other["config"])) <= {"seed"} | apart_from
 
 
 def _line(name: str, records: Sequence[Record]) -> Line:

@@ -9,7 +9,8 @@ from statistics import fmean
 from smope.metrics import Matrix, task_averages
 from smope.report.analysis import Analysis, key_plane, score_boxes
 from smope.report.charts import Curve, Point, curve_chart, point_chart
-from smope.report.compare import Line, ranges
+from smope.report.compare import Line
+from smope.report.forms import ranges
 from smope.report.html import Html, el, join
 from smope.report.records import Record
 from smope.report.sheet import Sheet

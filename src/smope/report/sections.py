@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from smope.report.analysis import Analysis
-from smope.report.compare import Comparison, Line, differences, ranges, sheet
+from smope.report.compare import Comparison, Line
 from smope.report.figures import cost, curves, inside, looks, tasks, usage
+from smope.report.forms import differences, ranges, sheet
 from smope.report.html import Html, el, join
 from smope.report.records import Record
 from smope.report.sheet import Sheet
