@@ -1,7 +1,10 @@
-"""The hub, or rather a stand-in for its client's `HfApi`: the hub itself is not reached by tests."""
+"""The hub, or rather stand-ins: one for its client's `HfApi`, to fail at will, and one for itself, asked by the real client over HTTP."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +20,7 @@ from smope.classifier import ContinualClassifier, adapter, hub
 from smope.classifier.card import model_card
 from smope.classifier.hub import HubError
 
+from . import hub_server
 from .conftest import draw, pairs
 
 
@@ -175,3 +179,48 @@ def test_nothing_is_asked_before_all_is_ready(make: Any, stand_in: type[StandIn]
     for act in (lambda: taught.push_to_hub("anna/shop"), lambda: ContinualClassifier.from_hub("anna/shop")):
         with pytest.raises(HubError, match=r"not installed.*smope\[hub\]"):
             act()
+
+
+def test_a_repository_without_an_owner_is_refused_before_anything_is_made(taught: ContinualClassifier, stand_in: type[StandIn]) -> None:
+    for act in (lambda: taught.push_to_hub("shop"), lambda: ContinualClassifier.from_hub("shop")):
+        with pytest.raises(HubError, match=r"'shop' does not say whose it is\. .*owner/name"):
+            act()
+    assert stand_in.calls == []
+
+
+def test_a_long_reason_is_cut_between_words_and_says_so(stand_in: type[StandIn]) -> None:
+    stand_in.failing = {"download": ConnectionError("reset " * 40)}
+    with pytest.raises(HubError, match=r"cannot be had: (reset )+…\. Check the network") as told:
+        ContinualClassifier.from_hub("anna/shop")
+    assert len(str(told.value)) < 300
+
+
+def test_the_real_client_brings_an_adapter_to_a_hub_and_fetches_it(taught_file: Path, tmp_path: Path) -> None:
+    """Over HTTP and by the command line, as users do it: the same bytes come back, a private one only to whoever may see it."""
+    with hub_server.running() as server:
+        place = {**os.environ, "HF_ENDPOINT": server.address, "HF_TOKEN": hub_server.TOKEN, "HF_HOME": str(tmp_path / "home")}
+        place |= {"HF_HUB_DISABLE_TELEMETRY": "1", "NO_PROXY": "127.0.0.1", "COLUMNS": "200"}
+
+        def smope(*words: str, **other: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "smope", *words]
+            return subprocess.run(command, env={**place, **other}, capture_output=True, text=True, timeout=120)
+
+        pushed = smope("push", str(taught_file), "anna/shop", "-m", "teapots")
+        assert pushed.returncode == 0, pushed.stderr
+        assert f"{server.address}/anna/shop" in pushed.stdout and server.private == {"anna/shop": True} and server.commits == ["teapots"]
+        assert server.files["anna/shop"].keys() == {"classifier.smope", "README.md"}
+
+        back = tmp_path / "back.smope"
+        pulled = smope("pull", "anna/shop", str(back))
+        assert pulled.returncode == 0 and "knows 3 classes" in pulled.stdout, pulled.stderr
+        assert back.read_bytes() == taught_file.read_bytes()
+
+        nowhere, stranger = str(tmp_path / "x.smope"), {"HF_TOKEN": "", "HF_HOME": str(tmp_path / "elsewhere")}
+        for words, other, remedy in (
+            (("pull", "anna/shop", nowhere), stranger, "a private one needs a token"),
+            (("push", str(taught_file), "anna/shop"), {"HF_TOKEN": "stale"}, "a token that is still good"),
+            (("pull", "anna/shop", nowhere, "--revision", "v9"), {}, "Check the revision 'v9'"),
+        ):
+            refused = smope(*words, **other)
+            assert refused.returncode == 2 and remedy in refused.stderr, refused.stderr
+        assert not (tmp_path / "x.smope").exists() and server.commits == ["teapots"]

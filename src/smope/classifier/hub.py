@@ -1,13 +1,14 @@
 """A classifier on the Hugging Face hub: one adapter and its page, brought and fetched by the hub's own client, which is an extra.
 
 Both files go up in one commit, after both are ready and the token is known to be good: the hub has all of an update, or nothing.
-Tested against a stand-in for the client's API; the hub itself cannot be reached from where the tests run.
+Tested with the hub's own client against a server of ours that speaks its HTTP; the hub itself cannot be reached from where tests run.
 """
 
 from __future__ import annotations
 
 import importlib
 import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from smope.errors import SmopeError
 FILENAME = "classifier.smope"
 CARD = "README.md"
 _TOKENS = "huggingface.co/settings/tokens"
+_NAMES = "A repository is called owner/name, in letters, digits, '-', '_' and '.'"
 
 
 class HubError(SmopeError):
@@ -38,7 +40,7 @@ def push(
     pictures = adapter.counts(document, tensors)
     if not pictures:
         raise HubError("This classifier knows no class yet.", "Teach it first, with learn.")
-    client, api = _client(token)
+    client, api = _client(repo, token)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / FILENAME
         adapter.write(file, document, tensors)
@@ -56,12 +58,14 @@ def push(
 
 def fetch(repo: str, *, revision: str | None, token: str | None) -> Path:
     """Where the adapter of `repo` lies in the client's cache, as new as the hub has it; without a network, as it was last fetched."""
-    _, api = _client(token)
+    _, api = _client(repo, token)
     with _telling(f"The classifier of {repo} cannot be had", repo, revision):
         return Path(api.hf_hub_download(repo, FILENAME, revision=revision))
 
 
-def _client(token: str | None) -> tuple[Any, Any]:
+def _client(repo: str, token: str | None) -> tuple[Any, Any]:
+    if "/" not in repo:
+        raise HubError(f"'{repo}' does not say whose it is.", f"{_NAMES} (`hf auth whoami` says who you are).")
     if not client_of.is_installed():
         raise HubError("The Hugging Face hub's client is not installed.", f"Install it: {client_of.INSTALL}")
     client = importlib.import_module("huggingface_hub")
@@ -75,7 +79,7 @@ def _telling(problem: str, repo: str, revision: str | None = None) -> Iterator[N
         yield
     except Exception as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
-        reason = " ".join(str(error).split())[:160].rstrip(".") or type(error).__name__
+        reason = textwrap.shorten(str(error), 160, placeholder=" …").rstrip(".") or type(error).__name__
         raise HubError(f"{problem}: {reason}.", _remedy(type(error).__name__, status, repo, revision)) from error
 
 
@@ -85,7 +89,7 @@ def _remedy(kind: str, status: int | None, repo: str, revision: str | None) -> s
     if status == 403:
         return f"The token may not do this: give one that may write to '{repo}' (yours: {_TOKENS})."
     if kind == "HFValidationError":
-        return "A repository is called owner/name, in letters, digits, '-', '_' and '.'."
+        return f"{_NAMES}."
     if kind in ("EntryNotFoundError", "RemoteEntryNotFoundError"):
         return f"'{repo}' holds no {FILENAME}: it was not made by push_to_hub."
     if kind == "RevisionNotFoundError":
