@@ -25,9 +25,10 @@ from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import Experts, experts
 from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.frozen import embody, embody_stored
-from smope.classifier.inputs import Picture, is_one_picture, listed, read_all
+from smope.classifier.inputs import listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
 from smope.classifier.looking import Seen, look
+from smope.classifier.pictures import Picture, is_one_picture
 from smope.classifier.settings import AUTO, Settings, differences
 from smope.classifier.sharing import SharingVerbs
 from smope.classifier.updates import UpdateReport, describe_calibration

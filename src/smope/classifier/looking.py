@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from smope.backbones import FrozenViT
-from smope.classifier.inputs import Picture, batches, left_out, name_of, open_picture
 from smope.classifier.knowledge import Body, Knowledge
+from smope.classifier.pictures import Picture, batches, left_out, name_of, open_picture
 from smope.data import ImageSet, Skipped
 from smope.data.decoding import Pixels
 from smope.errors import DataError
