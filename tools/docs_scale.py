@@ -9,7 +9,7 @@ Axes in the formulas: C classes, D feature dimensions, S draws a class, R rows o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -83,7 +83,7 @@ def estimate_bytes(classes: int, dim: int, draws: int) -> int:
 
 
 def distance_bytes(classes: int, dim: int, batch: int) -> int:
-    """Distances of a batch to every class mean (`classifier/calibration.py`): two arrays B,C,D in double precision."""
+    """Distances of a batch to every class mean (`classifier/places.py`): two arrays B,C,D in double precision."""
     return 2 * DOUBLE * batch * classes * dim
 
 
@@ -181,28 +181,24 @@ def _by_classes(config: RunConfig, measured: Rates) -> str:
 
 def _walls(config: RunConfig, measured: Rates) -> str:
     dim, settings, per_class = DIM, Settings(), _per_class(config)
-    walls = [
-        ("the report's estimate of what old classes lost", _first(lambda c: estimate_bytes(c, dim, settings.draws) > MEMORY), "memory"),
-        ("a step of TAP", _first(lambda c: tap_bytes(c, dim, per_class) > MEMORY), "memory"),
-        ("TAP takes an hour an update", _first(lambda c: _tap_seconds(c, config, measured) > 3600), "time"),
-        ("`none of these` in a prediction", _first(lambda c: distance_bytes(c, dim, config.eval_batch_size) > MEMORY), "memory"),
-        ("the adapter's header", _first(lambda c: header_bytes(c, settings, PICTURES) > 100e6), "safetensors' limit of 100 MB"),
-        (
-            "statistics with `tap.kind=full` in memory",
-            _first(lambda c: full_bytes(c, dim, PICTURES) + state_bytes(c, dim) > MEMORY),
-            "memory",
-        ),
-        ("the classifier itself: head and statistics", _first(lambda c: state_bytes(c, dim) > MEMORY), "memory"),
+    walls: list[tuple[str, Callable[[int], bool], str]] = [
+        ("the report's estimate of what old classes lost", lambda c: estimate_bytes(c, dim, settings.draws) > MEMORY, "memory"),
+        ("a step of TAP", lambda c: tap_bytes(c, dim, per_class) > MEMORY, "memory"),
+        ("TAP takes an hour an update", lambda c: _tap_seconds(c, config, measured) > 3600, "time"),
+        ("`none of these` in a prediction", lambda c: distance_bytes(c, dim, config.eval_batch_size) > MEMORY, "memory"),
+        ("the adapter's header", lambda c: header_bytes(c, settings, PICTURES) > 100e6, "safetensors' limit of 100 MB"),
+        ("statistics with `tap.kind=full` in memory", lambda c: full_bytes(c, dim, PICTURES) + state_bytes(c, dim) > MEMORY, "memory"),
+        ("the classifier itself: head and statistics", lambda c: state_bytes(c, dim) > MEMORY, "memory"),
     ]
-    rows = tuple((name, f"{count:,}", what) for name, count, what in sorted(walls, key=lambda wall: wall[1]))
+    reached = sorted(((_first(beyond), name, what) for name, beyond, what in walls), key=lambda wall: wall[0])
+    rows = tuple((name, f"{count:,}", what) for count, name, what in reached)
     return f"Computed, for {MEMORY // 2**30} GB of memory; the nearest first.\n\n" + markdown(
         Sheet("", ("what gives way", "at so many classes", "for want of"), rows, numbers=("at so many classes",))
     )
 
 
 def _stream(config: RunConfig, measured: Rates) -> str:
-    dim, columns = DIM, ("", *(f"{tasks:,} tasks" for tasks in (10, 100, TASKS)))
-    each = CLASSES[-1] // TASKS
+    dim, each, lengths = DIM, CLASSES[-1] // TASKS, (10, 100, TASKS)
 
     def learning(tasks: int) -> float:
         return tasks * each * PICTURES * config.train.epochs * measured.learn
@@ -223,7 +219,8 @@ def _stream(config: RunConfig, measured: Rates) -> str:
         ("written in all, the file anew after every task", lambda t: _size(written(t))),
         ("the record's accuracy matrix", lambda t: _size(9 * t * (t + 1) // 2)),
     ]
-    rows = tuple((name, *(law(tasks) for tasks in (10, 100, TASKS))) for name, law in laws)
+    columns = ("", *(f"{tasks:,} tasks" for tasks in lengths))
+    rows = tuple((name, *(law(tasks) for tasks in lengths)) for name, law in laws)
     said = f"{each} classes a task, {PICTURES} pictures to learn and {TEST_PICTURES} to judge by a class, 84 px, two threads; computed."
     return f"{said}\n\n" + markdown(Sheet("", columns, rows, numbers=columns[1:]))
 
@@ -231,23 +228,22 @@ def _stream(config: RunConfig, measured: Rates) -> str:
 def _day(config: RunConfig, measured: Rates, results: Path) -> str:
     need = 1_000_000 / 86_400
     factor = pixels_factor(config.backbone.name, 224, 84)
+
+    def row(what: str, seconds: float, known: str, digits: int = 0) -> tuple[str, ...]:
+        return what, f"{1 / seconds:.{digits}f}", _share(need * seconds), known
+
     rows = [
-        ("look at them, 84 px", f"{1 / measured.look:.0f}", _share(need * measured.look), "measured"),
-        ("look at them, 224 px", f"{1 / (measured.look * factor):.0f}", _share(need * measured.look * factor), "computed from 84 px"),
-        ("learn them, 5 epochs, 84 px", f"{1 / (5 * measured.learn):.0f}", _share(need * 5 * measured.learn), "computed"),
-        (
-            "learn them, 5 epochs, 224 px",
-            f"{1 / (5 * measured.learn * factor):.1f}",
-            _share(need * 5 * measured.learn * factor),
-            "computed",
-        ),
+        row("look at them, 84 px", measured.look, "measured"),
+        row("look at them, 224 px", measured.look * factor, "computed from 84 px"),
+        row("learn them, 5 epochs, 84 px", 5 * measured.learn, "computed"),
+        row("learn them, 5 epochs, 224 px", 5 * measured.learn * factor, "computed", digits=1),
     ]
     for one in docs_speed.measurements(results / "speed"):
         for section in one["sections"]:
             if section["section"] == "prediction" and "smope" in section["medians"]:
                 seconds = section["medians"]["smope"] / one["batch_size"]
                 name = f"look at them, {one['backbone']} at {one['image_size']} px, decoding left out"
-                rows.append((name, f"{1 / seconds:.0f}", _share(need * seconds), "measured by `smope bench`"))
+                rows.append(row(name, seconds, "measured by `smope bench`"))
     columns = ("", "pictures a second", "pairs of cores that are kept busy", "how we know")
     said = f"A million a day is {need:.1f} a second. One process with two threads does so many:"
     return f"{said}\n\n" + markdown(Sheet("", columns, tuple(rows), numbers=columns[1:3]))
@@ -293,8 +289,7 @@ def _size(count: float) -> str:
 
 
 def _time(seconds: float) -> str:
-    steps: Sequence[tuple[float, str]] = ((365 * 86_400, "years"), (86_400, "days"), (3_600, "hours"), (60, "minutes"))
-    for unit, word in steps:
+    for unit, word in ((365 * 86_400, "years"), (86_400, "days"), (3_600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {word}" if seconds >= 10 * unit else f"{seconds / unit:.1f} {word}"
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

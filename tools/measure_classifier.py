@@ -185,59 +185,47 @@ def main(out: Path, *parts: str) -> None:
             print(f"{name}: {value}")
 
 
+#: what is measured, the measure, the promise, and whether it is kept; None where nothing is promised
+Row = tuple[str, str, str, bool | None]
+_KEPT = {None: "", True: "kept", False: "**not kept**"}
+
+
 def page(measured: Mapping[str, Any]) -> str:
     """All of it as a table beside what was promised, for the documentation."""
-    rows = []
+    rows: list[Row] = []
     if updates := measured.get("updates"):
-        slowest, graph = max(updates["seconds"]), updates["export"]
-        gap = updates["accuracy"] - updates["researchers_accuracy"]
-        rows += [
-            ("the slowest of five updates, two classes of 20 pictures each", f"{slowest:.0f} s", "60 s", slowest <= 60),
-            (f"right of {updates['pictures']:,} test pictures, after all five", f"{updates['accuracy']:.1f} %", "–", None),
-            ("the same beside `smope run` on the same stream", f"{gap:+.1f} points", "at most 3 lower", gap >= -3),
-            (
-                "a process an update equals one process, to the bit",
-                "yes" if updates["two_processes_equal_one"] else "no",
-                "yes",
-                updates["two_processes_equal_one"],
-            ),
-            (
-                "farthest logit of the exported graph from PyTorch's",
-                f"{graph['difference_to_pytorch']:.0e}",
-                "1e-4",
-                graph["difference_to_pytorch"] <= 1e-4,
-            ),
-            ("the int8 graph: right", f"{graph['accuracy_int8']:.1f} %", "–", None),
-            (
-                "its speed and its size, beside the float one's",
-                f"{graph['faster']:.2f} x, {graph['megabytes_int8'] / graph['megabytes']:.2f} x",
-                "–",
-                None,
-            ),
-        ]
-    for name, words, bar in (
-        ("photographs", "CIFAR-10, 5 classes known", True),
-        ("unseen_styles", "Emoji-R, 50 classes known, styles never seen", False),
-    ):
-        if asked := measured.get(name):
-            kept = abs(asked["false_alarms"] - asked["asked"]) <= 2 if bar else None
-            about = f"none of these, {words}: known pictures turned away at {asked['asked']:g} %"
-            rows += [
-                (
-                    f"{about} ({asked['known_pictures']:,} asked)",
-                    f"{asked['false_alarms']:.1f} %",
-                    f"{asked['asked']:g} ± 2 %" if bar else "–",
-                    kept,
-                ),
-                (f"and unknown ones caught ({asked['unknown_pictures']:,} asked)", f"{asked['unknown_caught']:.1f} %", "–", None),
-            ]
-    table = Sheet(
-        "", ("what", "measured", "promised", ""), tuple((*row[:3], _KEPT[row[3]]) for row in rows), numbers=("measured", "promised")
-    )
-    return markdown(table) + _where(measured)
+        rows += _of_updates(updates)
+    if asked := measured.get("photographs"):
+        rows += _of_none_of_these(asked, "CIFAR-10, 5 classes known", promised=True)
+    if asked := measured.get("unseen_styles"):
+        rows += _of_none_of_these(asked, "Emoji-R, 50 classes known, styles never seen", promised=False)
+    told = tuple((*words, _KEPT[kept]) for *words, kept in rows)
+    return markdown(Sheet("", ("what", "measured", "promised", ""), told, numbers=("measured", "promised"))) + _where(measured)
 
 
-_KEPT = {None: "", True: "kept", False: "**not kept**"}
+def _of_updates(updates: Mapping[str, Any]) -> list[Row]:
+    slowest, gap = max(updates["seconds"]), updates["accuracy"] - updates["researchers_accuracy"]
+    equal, graph = updates["two_processes_equal_one"], updates["export"]
+    farthest, beside = graph["difference_to_pytorch"], f"{graph['faster']:.2f} x, {graph['megabytes_int8'] / graph['megabytes']:.2f} x"
+    return [
+        ("the slowest of five updates, two classes of 20 pictures each", f"{slowest:.0f} s", "60 s", slowest <= 60),
+        (f"right of {updates['pictures']:,} test pictures, after all five", f"{updates['accuracy']:.1f} %", "–", None),
+        ("the same beside `smope run` on the same stream", f"{gap:+.1f} points", "at most 3 lower", gap >= -3),
+        ("a process an update equals one process, to the bit", "yes" if equal else "no", "yes", equal),
+        ("farthest logit of the exported graph from PyTorch's", f"{farthest:.0e}", "1e-4", farthest <= 1e-4),
+        ("the int8 graph: right", f"{graph['accuracy_int8']:.1f} %", "–", None),
+        ("its speed and its size, beside the float one's", beside, "–", None),
+    ]
+
+
+def _of_none_of_these(asked: Mapping[str, Any], words: str, *, promised: bool) -> list[Row]:
+    rate, alarms = asked["asked"], asked["false_alarms"]
+    about = f"none of these, {words}: known pictures turned away at {rate:g} % ({asked['known_pictures']:,} asked)"
+    promise, kept = (f"{rate:g} ± 2 %", abs(alarms - rate) <= 2) if promised else ("–", None)
+    return [
+        (about, f"{alarms:.1f} %", promise, kept),
+        (f"and unknown ones caught ({asked['unknown_pictures']:,} asked)", f"{asked['unknown_caught']:.1f} %", "–", None),
+    ]
 
 
 def _where(measured: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from PIL import Image
 
-from smope.classifier.inputs import open_picture
+from smope.classifier.pictures import open_picture
 from smope.data import decoding
 from smope.data.decoding import PIXEL_LIMIT, decode_stream
 from smope.data.images import decode

@@ -15,20 +15,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-import smope
 from smope.classifier import adapter, teaching
-from smope.classifier.adapter import AdapterError, Entry
+from smope.classifier.adapter import AdapterError, Document, Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import Experts, experts
 from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.frozen import embody, embody_stored
-from smope.classifier.inputs import Picture, is_one_picture, listed, read_all
+from smope.classifier.inputs import listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
-from smope.classifier.looking import Seen, look
-from smope.classifier.settings import AUTO, Settings, differences
+from smope.classifier.looking import Seen, check_it_sees, look
+from smope.classifier.pictures import Picture, is_one_picture
+from smope.classifier.settings import AUTO, differences
 from smope.classifier.sharing import SharingVerbs
 from smope.classifier.updates import UpdateReport, describe_calibration
 from smope.data import Skipped
@@ -67,6 +66,8 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         backbone_file: str | Path | None = None,
         progress: Progress = SILENT,
     ) -> None:
+        if not 0 < false_alarm < 1:
+            raise ConfigError(f"A false-alarm rate of {false_alarm} is no share.", "Give a number between 0 and 1, such as 0.05.")
         self.backbone = backbone
         self.method = method
         self.image_size = image_size
@@ -80,7 +81,6 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         self._before: Knowledge | None = None
         self._file: Path | None = None
         self._notes: tuple[str, ...] = ()
-        _check_share(false_alarm)
 
     # -- learning --------------------------------------------------------------------------------------------------------
 
@@ -193,8 +193,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
 
     def save(self, path: str | Path) -> None:
         """Write everything learned to one file, atomically; what was there before is kept as `<name>.before`."""
-        body, known = self._ready(), self._known()
-        adapter.write(Path(path), to_document(body, known, smope.__version__, self.false_alarm), to_tensors(known))
+        adapter.write(Path(path), self._document(), to_tensors(self._known()))
         self._file = Path(path)
 
     @classmethod
@@ -225,7 +224,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         )
         made._body = embody_stored(document, str(path), backbone_file, progress, sharing._body if sharing is not None else None)
         made._knowledge = from_document(made._body, document, tensors, str(path))
-        made._check_it_sees(str(path))
+        check_it_sees(made._body, made._knowledge, str(path))
         made.overrides = differences(config)  # only now: what a file from elsewhere says is checked
         made._file = Path(path)
         return made
@@ -236,7 +235,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """The frozen part, loaded now if it was not."""
         if self._body is None:
             self._body, self._notes = embody(
-                self.backbone, self.method, self.image_size, self.seed, self.overrides, self.backbone_file, Settings(), self.progress
+                self.backbone, self.method, self.image_size, self.seed, self.overrides, self.backbone_file, self.progress
             )
         return self._body
 
@@ -244,6 +243,9 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         if self._knowledge is None:
             self._knowledge = self._ready().untaught()
         return self._knowledge
+
+    def _document(self) -> Document:
+        return to_document(self._ready(), self._known(), self.false_alarm)
 
     def _forget_body(self) -> None:
         self._body = self._knowledge = self._before = None
@@ -256,10 +258,10 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         if self._file is None or self._knowledge is None or not adapter.before(self._file).is_file():
             return None
         document, tensors = adapter.read(adapter.before(self._file))
-        mine, body = self._knowledge.history, self._ready()
-        if not mine or tuple(document.history) != mine[: len(document.history)] or len(document.history) >= len(mine):
+        mine, earlier = self._knowledge.history, tuple(document.history)
+        if len(earlier) >= len(mine) or earlier != mine[: len(earlier)]:
             return None
-        return from_document(body, document, tensors, str(adapter.before(self._file)))
+        return from_document(self._ready(), document, tensors, str(adapter.before(self._file)))
 
     def _asked(self, pictures: Any, far: bool) -> Any:
         one = is_one_picture(pictures)
@@ -282,18 +284,6 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             made = iter(make(part.seen) if part.seen is not None else [])
             yield part.names, [next(made) if skipped is None else skipped for skipped in part.skipped]
 
-    def _check_it_sees(self, place: str) -> None:
-        """A file from elsewhere may hold tensors that fit one by one and not together: a look at a blank picture tells."""
-        size = self._ready().transform.size
-        blank = np.zeros((size, size, 3), np.uint8)
-        try:
-            (part,) = look(self._ready(), self._known(), [blank])
-        except (RuntimeError, IndexError, ValueError, TypeError) as error:
-            reason = " ".join(str(error).split())[:160]
-            raise AdapterError(f"{place} holds parts that do not fit together: {reason}.", "The file was damaged; learn anew.") from None
-        if part.seen is None or part.seen.logits_BC.shape != (1, len(self._known().labels)):
-            raise AdapterError(f"{place} answers for other classes than it names.", "The file was damaged; learn anew.")
-
     def _answers(self, seen: Seen) -> list[Answer]:
         threshold, names = self.threshold, self.classes
         probability_BC = self._probabilities(seen)
@@ -306,21 +296,14 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             answers.append(Answer(*ranked[0], tuple(ranked[1:]), unknown, self.calibrated))
         return answers
 
-    def _live_rows(self) -> list[int]:
-        return [row for row, name in enumerate(self._known().labels.names) if name is not None]
-
     def _temperature(self) -> float:
         return self._known().calibration.temperature if self.calibrated else 1.0
 
     def _probabilities(self, seen: Seen) -> torch.Tensor:
         """Over the classes that can be predicted, in their order: B,C."""
-        return (seen.logits_BC[:, self._live_rows()].double() / self._temperature()).softmax(1)
+        live_BC = seen.logits_BC[:, self._known().labels.rows(self.classes)]
+        return (live_BC.double() / self._temperature()).softmax(1)
 
 
 def _word(answer: Answer, none_of_these: str | None) -> str:
     return none_of_these if none_of_these is not None and answer.unknown else answer.label
-
-
-def _check_share(false_alarm: float) -> None:
-    if not 0 < false_alarm < 1:
-        raise ConfigError(f"A false-alarm rate of {false_alarm} is no share.", "Give a number between 0 and 1, such as 0.05.")

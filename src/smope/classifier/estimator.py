@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smope.classifier.inputs import is_one_picture
+from smope.classifier.pictures import is_one_picture
 from smope.data import Skipped
 from smope.errors import ConfigError, DataError, nearest
 

@@ -37,11 +37,12 @@ import smope
 from smope.classifier import onnx_check
 from smope.classifier.adapter import Document
 from smope.classifier.graph import OUTPUTS, ExportError, Graph, check_installed, on_cpu, open_session, save_model, write_graph
-from smope.classifier.inputs import Gathered, gather, room
+from smope.classifier.inputs import Gathered, gather
 from smope.classifier.int8 import quantised
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import views
 from smope.classifier.onnx_check import Agreement, Judged
+from smope.classifier.pictures import room
 from smope.classifier.places import Places
 from smope.data import Transform
 from smope.errors import DataError

@@ -27,7 +27,6 @@ def embody(
     seed: int,
     overrides: Sequence[str],
     file: str | Path | None,
-    settings: Settings,
     progress: Progress,
 ) -> tuple[Body, tuple[str, ...]]:
     """A new classifier's frozen part, and what the user should know of how it was chosen."""
@@ -38,7 +37,7 @@ def embody(
     data = config.data
     normalisation = backbone_info(config.backbone.name).normalisation if data.normalisation == "backbone" else data.normalisation
     transform = Transform(config.backbone.image_size, data.augmentation, data.evaluation, normalisation)
-    return _body(config, settings, vit, vit.fingerprint, transform), notes
+    return _body(config, Settings(), vit, vit.fingerprint, transform), notes
 
 
 def embody_stored(document: Document, place: str, file: str | Path | None, progress: Progress, lent: Body | None = None) -> Body:

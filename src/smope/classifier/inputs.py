@@ -3,39 +3,31 @@
 Nothing a file can be makes an update fail: what is no picture is left out with its reason. A picture is known by the hash of its
 pixels, so the same one counts once, wherever it lies and however it is handed in; under two classes it says nothing and counts for neither.
 
-A photograph from a telephone has fifty times the pixels a backbone sees. It is reduced by a whole factor as soon as it is read, in
-learning and in prediction alike, and only that is held, in memory, until the update is over.
+Only reduced pictures (`smope.classifier.pictures`) are held, in memory, until the update is over.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image, ImageOps
-
-from smope.data import ImageRef, ImageSet, InMemory, Skipped, decode_stream
-from smope.data.decoding import PIXEL_LIMIT, Pixels, is_picture
+from smope.classifier.pictures import Picture, left_out, name_of, open_picture
+from smope.data import ImageRef, ImageSet, InMemory, Skipped
+from smope.data.decoding import Pixels, is_picture
 from smope.data.folder import NESTED, OUTSIDE, class_folders
 from smope.errors import DataError
 from smope.labels import check_name
 from smope.progress import SILENT, Progress
 
-Picture = Any  #: a path, the bytes of a picture file, a PIL image, or an array H,W,3 (or H,W) of bytes
-
 _HELD_BYTES = 512 * 2**20  #: of reduced pictures in memory; those beyond are read again when they are needed
-_ROOM = 2 * 256 / 224  #: a picture is reduced to not less than this many times the backbone's square
 _LAYOUT = "Put each class's pictures in a folder of its own; or give a list of (picture, class) or a CSV with the columns path and label."
-_PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 
 
 @dataclass(frozen=True)
@@ -125,36 +117,6 @@ def _nothing(skipped: Sequence[Skipped], remedy: str) -> DataError:
     shown = "; ".join(f"'{entry.id}': {entry.reason.rstrip('.')}" for entry in skipped[:3])
     more = f"; and {len(skipped) - 3:,} more" if len(skipped) > 3 else ""
     return DataError("There is no picture to learn from." + (f" Left out: {shown}{more}." if skipped else ""), remedy)
-
-
-def open_picture(picture: Picture, name: str, size: int) -> Pixels:
-    """H,W,3 bytes, reduced, or a DataError that names the picture."""
-    if isinstance(picture, (str, os.PathLike)):
-        pixels_HW3 = decode_stream(_file(Path(picture), name), name)
-    elif isinstance(picture, bytes):
-        pixels_HW3 = decode_stream(io.BytesIO(picture), name)
-    elif isinstance(picture, Image.Image):
-        pixels_HW3 = _from_pillow(picture, name)
-    elif isinstance(picture, np.ndarray):
-        pixels_HW3 = _from_array(picture, name)
-    else:
-        raise DataError(f"'{name}' is a {type(picture).__name__}, not a picture.", "Give a path, bytes, a PIL image or an array.")
-    return _reduced(pixels_HW3, size)
-
-
-def left_out(name: str, error: DataError) -> Skipped:
-    """A picture that could not be opened. Wherever this is shown its name stands before the reason, which need not say it again."""
-    return Skipped(name, error.problem.replace(f"'{name}'", "it", 1))
-
-
-def is_one_picture(given: Any) -> bool:
-    """Whether this is a single picture and not many."""
-    return isinstance(given, (str, os.PathLike, bytes, Image.Image)) or (isinstance(given, np.ndarray) and 2 <= given.ndim <= 3)
-
-
-def name_of(picture: Picture, index: int) -> str:
-    """What a picture is called in a message."""
-    return str(picture) if isinstance(picture, (str, os.PathLike)) else f"picture {index + 1}"
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------------
@@ -249,64 +211,3 @@ def _once_each(readable: Iterable[tuple[_Item, str, InMemory | _OnDemand]]) -> t
             refs.append(ImageRef(digest, first.label, source))
             skipped += [Skipped(item.name, f"it is the same picture as '{first.name}'") for item, _ in copies[1:]]
     return refs, skipped
-
-
-def batches(pictures: Iterable[Picture], size: int) -> Iterator[list[Picture]]:
-    """`pictures`, `size` at a time, taken from the source no sooner than needed."""
-    batch: list[Picture] = []
-    for picture in pictures:
-        batch.append(picture)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-# -- pixels ----------------------------------------------------------------------------------------------------------------
-
-
-def _file(path: Path, name: str) -> Path:
-    if os.path.isdir(path):  # unlike Path's own it answers for names that no file can have
-        raise DataError(f"'{name}' is a folder, not a picture.", "Name the files in it.")
-    return path
-
-
-def _from_pillow(image: Image.Image, name: str) -> Pixels:
-    """By way of a PNG in memory, so that colours, transparency and depth are read as those of a file are."""
-    _check_size(image.width, image.height, name)
-    try:
-        upright = ImageOps.exif_transpose(image)
-        plain = upright if upright.mode in _PNG_MODES else upright.convert("RGB")
-        file = io.BytesIO()
-        plain.save(file, "PNG", compress_level=0)
-    except Exception as cause:  # a file that Pillow opened but cannot read to its end raises whatever its parser stumbles over
-        raise DataError(f"Cannot read '{name}' as a picture: {cause}.", "Leave it out.") from cause
-    file.seek(0)
-    return decode_stream(file, name)
-
-
-def _from_array(array: Any, name: str) -> Pixels:
-    try:
-        pixels_HW3 = InMemory(array).pixels()
-    except ValueError as cause:
-        raise DataError(f"'{name}': {cause}", "Give H,W,3 bytes, RGB.") from None
-    _check_size(pixels_HW3.shape[1], pixels_HW3.shape[0], name)
-    if not pixels_HW3.size:
-        raise DataError(f"'{name}' has no pixels.", "Leave it out.")
-    return pixels_HW3
-
-
-def _check_size(width: int, height: int, name: str) -> None:
-    if width * height > PIXEL_LIMIT:
-        raise DataError(f"'{name}' has {width} x {height} pixels; the limit is {PIXEL_LIMIT:,}.", "Reduce the picture, or leave it out.")
-
-
-def room(size: int) -> float:
-    """A picture whose shorter side is at least twice this is reduced, by the whole factor that leaves not less than this."""
-    return _ROOM * size
-
-
-def _reduced(pixels_HW3: Pixels, size: int) -> Pixels:
-    factor = int(min(pixels_HW3.shape[:2]) / room(size))
-    return pixels_HW3 if factor < 2 else np.asarray(Image.fromarray(pixels_HW3).reduce(factor))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+import smope
 from smope.backbones import FrozenViT
 from smope.classifier.adapter import AdapterError, BackboneMark, Document, Entry, Preprocessing
 from smope.classifier.calibration import Calibration
@@ -72,13 +73,13 @@ class Knowledge:
         return replace(self, method=method.to(body.runtime.device), labels=LabelSpace(self.labels.names))
 
 
-def to_document(body: Body, knowledge: Knowledge, version: str, false_alarm: float) -> Document:
+def to_document(body: Body, knowledge: Knowledge, false_alarm: float) -> Document:
     """What an adapter says besides its tensors. Where it was made (device, paths) is no part of it."""
     look = body.transform
     backbone = body.config.backbone.model_copy(update={"file": None})
     data = body.config.data.model_copy(update={"root": None})
     return Document(
-        version=version,
+        version=smope.__version__,
         backbone=BackboneMark(name=body.config.backbone.name, fingerprint=body.fingerprint),
         preprocessing=Preprocessing(size=look.size, augmentation=look.augmentation, resize=look.resize, normalisation=look.normalisation),
         config=body.config.model_copy(update={"backbone": backbone, "data": data, "device": "auto"}),

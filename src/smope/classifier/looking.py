@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from smope.backbones import FrozenViT
-from smope.classifier.inputs import Picture, batches, left_out, name_of, open_picture
+from smope.classifier.adapter import AdapterError
 from smope.classifier.knowledge import Body, Knowledge
+from smope.classifier.pictures import Picture, batches, left_out, name_of, open_picture
 from smope.data import ImageSet, Skipped
 from smope.data.decoding import Pixels
 from smope.errors import DataError
@@ -53,6 +54,18 @@ def look(body: Body, known: Knowledge, pictures: Iterable[Picture], far: bool = 
             seen = see(body, known, torch.from_numpy(np.stack(good)), far) if good else None
             yield Look(names, [view if isinstance(view, Skipped) else None for view in views], seen)
             first += len(batch)
+
+
+def check_it_sees(body: Body, known: Knowledge, place: str) -> None:
+    """A file from elsewhere may hold tensors that fit one by one and not together: a look at a blank picture tells."""
+    blank = np.zeros((body.transform.size, body.transform.size, 3), np.uint8)
+    try:
+        (part,) = look(body, known, [blank])
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise AdapterError(f"{place} holds parts that do not fit together: {reason}.", "The file was damaged; learn anew.") from None
+    if part.seen is None or part.seen.logits_BC.shape != (1, len(known.labels)):
+        raise AdapterError(f"{place} answers for other classes than it names.", "The file was damaged; learn anew.")
 
 
 def views(body: Body, images: ImageSet, size: int) -> Iterator[tuple[Tensor, tuple[str, ...]]]:

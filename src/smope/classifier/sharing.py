@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import smope
-from smope.classifier.knowledge import Body, Knowledge, to_document, to_tensors
+from smope.classifier.adapter import Document
+from smope.classifier.knowledge import Body, Knowledge, to_tensors
 from smope.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ class SharingVerbs:
 
     if TYPE_CHECKING:
         load: Callable[..., Self]
-        false_alarm: float
         progress: Progress
         _file: Path | None
         _ready: Callable[[], Body]
         _known: Callable[[], Knowledge]
+        _document: Callable[[], Document]
         _temperature: Callable[[], float]
 
         @property
@@ -52,8 +52,7 @@ class SharingVerbs:
         from smope.classifier.export import export
 
         body, known = self._ready(), self._known()
-        document = to_document(body, known, smope.__version__, self.false_alarm)
-        return export(body, known, document, self._temperature(), Path(path), int8, check, distance, self.progress)
+        return export(body, known, self._document(), self._temperature(), Path(path), int8, check, distance, self.progress)
 
     def push_to_hub(
         self, repo_id: str, *, private: bool = True, message: str | None = None, token: str | None = None, card: str | None = None
@@ -65,9 +64,7 @@ class SharingVerbs:
         """
         from smope.classifier.hub import push
 
-        body, known = self._ready(), self._known()
-        document = to_document(body, known, smope.__version__, self.false_alarm)
-        return push(document, to_tensors(known), repo_id, private=private, message=message, token=token, card=card)
+        return push(self._document(), to_tensors(self._known()), repo_id, private=private, message=message, token=token, card=card)
 
     @classmethod
     def from_hub(

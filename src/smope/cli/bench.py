@@ -10,6 +10,7 @@ from rich.console import Console
 
 from smope.cli.console import say, stdout, write_json
 from smope.cli.grid import plain_table
+from smope.cli.options import Json
 from smope.errors import ConfigError, nearest
 from smope.files import write_json as write_file
 
@@ -29,7 +30,7 @@ def bench(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write it all there, as JSON.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure what the project claims of its speed: every contestant takes its turn in every round, and ratios are medians over rounds."""
     from smope.benchmark import SECTIONS, Setting, measure

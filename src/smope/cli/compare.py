@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from smope.cli.console import one_line, say, stdout, write_json
 from smope.cli.grid import plain_table
+from smope.cli.options import Records
 
 if TYPE_CHECKING:
     from smope.report.sheet import Sheet
@@ -28,7 +28,7 @@ class Form(str, Enum):
 
 
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", exists=True, help="Folders with record.json files in or below them.")],
+    folders: Records,
     against: Annotated[
         str | None,
         typer.Option(

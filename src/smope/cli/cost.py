@@ -8,6 +8,7 @@ import typer
 
 from smope.cli.console import say, stdout, write_json
 from smope.cli.grid import plain_table
+from smope.cli.options import Json
 from smope.errors import ConfigError
 from smope.recipes import apply_overrides
 
@@ -23,7 +24,7 @@ def cost(
     image_size: Annotated[
         int | None, typer.Option(min=1, metavar="PX", help="Side of an image in pixels.", show_default="the backbone's")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Count a method's parameters and its arithmetic per image."""
     from smope.engine.cost import cost as count

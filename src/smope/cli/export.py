@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smope.cli.console import counted, say, stdout, write_json
-from smope.cli.learn import Adapter, Weights
+from smope.cli.options import Adapter, Json, Quiet, Weights
 from smope.errors import ConfigError
 
 EXAMPLES = """\
@@ -31,8 +31,8 @@ def export(
         bool, typer.Option("--distance/--no-distance", help="Let it say none of these too, which takes a second pass through the backbone.")
     ] = True,
     backbone_file: Weights = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write one ONNX file that runs without torch. It is checked against PyTorch first; a file that answers otherwise is not left there."""
     from smope import ContinualClassifier

@@ -9,6 +9,7 @@ import typer
 
 from smope.cli.console import counted, say, stdout, write_json
 from smope.cli.grid import plain_table
+from smope.cli.options import Adapter, Backbone, ImageSize, Json, Overrides, Quiet, Weights
 from smope.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,23 +23,6 @@ Examples:
   smope learn shop.smope photos/march
   smope learn fast.smope labels.csv --image-size 112
 """
-Adapter = Annotated[Path, typer.Argument(metavar="FILE.smope", help="The adapter: everything that was learned, in one file.")]
-Weights = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Weights of the backbone, where they are not in the cache.", show_default=False)
-]
-
-# What a new adapter is made of; an old one keeps its own.
-Backbone = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Frozen network of a new adapter; `smope backbones` lists them.", show_default="the best to be had"),
-]
-ImageSize = Annotated[
-    int | None, typer.Option(min=1, metavar="PX", help="Side of what a new adapter sees; 112 and 84 are faster.", show_default="224")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another setting of a new adapter, as in a recipe.", show_default=False),
-]
 
 
 def learn(
@@ -52,7 +36,7 @@ def learn(
     ] = None,
     settings: Overrides = None,
     new: Annotated[bool, typer.Option("--new", help="Begin anew if the file is there; the old one is kept as FILE.smope.before.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Teach the pictures of a folder or a list, and say what that did. The file is made if it is not there.
 
@@ -85,7 +69,7 @@ def undo(file: Adapter) -> None:
     say(stdout(), f"{file} is as it was before: {what}", "bold")
 
 
-def info(file: Adapter, as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False) -> None:
+def info(file: Adapter, as_json: Json = False) -> None:
     """Show what an adapter knows, and how it came to know it."""
     from smope.classifier.adapter import counts, read
     from smope.classifier.updates import describe_calibration

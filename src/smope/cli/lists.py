@@ -11,12 +11,12 @@ from rich.text import Text
 
 from smope.cli.console import megabytes, say, stdout, write_json
 from smope.cli.grid import plain_table
+from smope.cli.options import Json
 from smope.errors import ConfigError
 
 if TYPE_CHECKING:
     from smope.methods import Method
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 _ARCHITECTURE = "vit_base_patch16_224"
 
 data_app = typer.Typer(invoke_without_command=True, epilog="Examples:\n  smope data\n  smope data prepare cifar-100")

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smope.cli.console import counted, say, stdout
-from smope.cli.learn import Adapter, Weights
+from smope.cli.options import Adapter, Weights
 
 if TYPE_CHECKING:
     from smope.classifier import ContinualClassifier
+
+Ending = Annotated[str, typer.Argument(metavar="CLASS", help="The class that ends.")]
 
 
 def rename(
@@ -29,25 +31,21 @@ def rename(
 
 def merge(
     file: Adapter,
-    name: Annotated[str, typer.Argument(metavar="CLASS", help="The class that ends.")],
+    name: Ending,
     into: Annotated[str, typer.Argument(metavar="INTO", help="The class that its pictures count for from now on.")],
     backbone_file: Weights = None,
 ) -> None:
     """Make a class a part of another: what is remembered of the two is put together, and the head learns it anew."""
     with _changed(file, backbone_file) as classifier:
         classifier.merge(name, into)
-    say(stdout(), f"'{name}' is now part of '{into}'; {file} knows {counted(len(classifier.classes), 'class', 'classes')}")
+    say(stdout(), f"'{name}' is now part of '{into}'; {file} knows {_classes(classifier)}")
 
 
-def remove(
-    file: Adapter, name: Annotated[str, typer.Argument(metavar="CLASS", help="The class that ends.")], backbone_file: Weights = None
-) -> None:
+def remove(file: Adapter, name: Ending, backbone_file: Weights = None) -> None:
     """Take a class out: it is never predicted again, and what was remembered of it is gone."""
     with _changed(file, backbone_file) as classifier:
         classifier.remove(name)
-    say(
-        stdout(), f"'{name}' is gone; {file} knows {counted(len(classifier.classes), 'class', 'classes')}; smope undo {file} brings it back"
-    )
+    say(stdout(), f"'{name}' is gone; {file} knows {_classes(classifier)}; smope undo {file} brings it back")
 
 
 @contextmanager
@@ -62,3 +60,7 @@ def _changed(file: Adapter, backbone_file: Weights) -> Iterator[ContinualClassif
         classifier = ContinualClassifier.load(file, backbone_file=backbone_file, progress=progress)
         yield classifier
         classifier.save(file)
+
+
+def _classes(classifier: ContinualClassifier) -> str:
+    return counted(len(classifier.classes), "class", "classes")

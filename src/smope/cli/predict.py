@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from smope.cli.console import one_line, say, stderr
+from smope.cli.options import Weights
 from smope.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def predict(
         float | None,
         typer.Option(metavar="SHARE", help="Of known pictures that may be called none of these.", show_default="the adapter's"),
     ] = None,
-    backbone_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Weights of the backbone, where they are not in the cache.", show_default=False)
-    ] = None,
+    backbone_file: Weights = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Name the class of each picture. Those that cannot be read are told on stderr and passed over."""

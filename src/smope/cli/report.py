@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from smope.cli.console import say, stdout
+from smope.cli.options import Records
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", exists=True, help="Folders with record.json files in or below them.")],
+    folders: Records,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", dir_okay=False, help="The page to write.")] = Path("report.html"),
     against: Annotated[
         str | None,

@@ -54,16 +54,12 @@ def reproduce(
     emit: Annotated[Emit | None, typer.Option(help="Run nothing; write a script, one array task a run.", rich_help_panel="Slurm")] = None,
 ) -> None:
     """Make a table or a figure of the paper. Runs that are finished are found and never run twice; a stopped one goes on where it was."""
-    from smope.reproduce import STUDIES, Store, find_study, plan
+    from smope.reproduce import Store, find_study, plan
     from smope.reproduce.studies import read_seeds
-    from smope.reproduce.work import estimate
 
     console = stdout()
     if name is None:
-        grid = plain_table("name", "what it shows", "kind", fixed=("name",))
-        for study in STUDIES.values():
-            grid.add_row(study.name, study.title, "figure" if study.figure else "table")
-        console.print(grid)
+        _show_studies(console)
         return
     way = Way(on, jobs, ray_address, cpus if emit is None else None, gpus)
     study = find_study(name)
@@ -72,9 +68,7 @@ def reproduce(
     planned = plan(study.cells(dataset), read_seeds(seeds), store, more, study.beside) if study.runs else []
     lacking = [one for one in planned if one.record is None]
     if study.runs:
-        seconds = estimate(planned)
-        known = f", about {duration(seconds)} by the runs that are there" if lacking and seconds else ""
-        say(console, f"{study.title}: {len(planned) - len(lacking)} of {len(planned)} runs are there{known}", "bold")
+        say(console, f"{study.title}: {len(planned) - len(lacking)} of {len(planned)} runs are there{_time(planned)}", "bold")
     if dry_run:
         for one in lacking:
             say(console, f"{one.cell.command(one.seed, more)}{_work(one)}")
@@ -90,6 +84,23 @@ def reproduce(
         _make(console, study, planned, store, stem, more)
     if failed is not None:
         raise failed
+
+
+def _show_studies(console: Console) -> None:
+    from smope.reproduce import STUDIES
+
+    grid = plain_table("name", "what it shows", "kind", fixed=("name",))
+    for study in STUDIES.values():
+        grid.add_row(study.name, study.title, "figure" if study.figure else "table")
+    console.print(grid)
+
+
+def _time(planned: list[Planned]) -> str:
+    """How long the missing runs take, where there is something to go by."""
+    from smope.reproduce.work import estimate
+
+    seconds = estimate(planned)
+    return f", about {duration(seconds)} by the runs that are there" if seconds else ""
 
 
 def _work(one: Planned) -> str:

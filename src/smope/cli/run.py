@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smope.cli.console import say, stdout
+from smope.cli.options import Recipe
 from smope.errors import CheckpointError, ConfigError
 from smope.files import read_json
 from smope.launch import came_alone, place
@@ -29,7 +30,7 @@ Examples:
 
 
 def run(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `smope recipes`, or a YAML file of your own.")],
+    recipe: Recipe,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="Changes to the recipe, with dotted keys.", show_default=False),

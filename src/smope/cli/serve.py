@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from smope.cli.console import say, stdout
-from smope.cli.learn import Adapter, Backbone, ImageSize, Overrides, Weights
+from smope.cli.options import Adapter, Backbone, ImageSize, Overrides, Weights
 from smope.errors import ConfigError
 
 EXAMPLES = """\

@@ -12,6 +12,7 @@ from rich.console import Console
 from smope.cli.console import say, stdout
 from smope.cli.grid import plain_table
 from smope.cli.many import AddressOption, CpusOption, GpusOption, JobsOption, On, OnOption, Way, carrying_out
+from smope.cli.options import Recipe
 from smope.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Sampler(str, Enum):
 
 
 def tune(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `smope recipes`, or a YAML file of your own.")],
+    recipe: Recipe,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="Changes to the recipe, the same in every trial.", show_default=False),
@@ -81,10 +82,9 @@ def tune(
     chosen = _space(recipe, overrides or [], space)
     search = Search(recipe, chosen, tuple(overrides or ()), tuple(read_seeds(seeds)), trials, score.value, sampler.value)
     name = study or Path(recipe).with_suffix("").as_posix().strip("/").replace("/", "-")
-    folder = out / name
     say(console, f"study {name}: {search.count} trials of {recipe} over {chosen.name}, seeds {seeds}, on the validation share", "bold")
     with carrying_out(console, way, (search.count or 0) * len(search.seeds)) as means:
-        tuning = carry_out(search, name, folder, means.executor, say=means.say, stop=means.stop)
+        tuning = carry_out(search, name, out / name, means.executor, say=means.say, stop=means.stop)
     _show(console, tuning)
 
 

@@ -70,7 +70,7 @@ class Batcher:
             self._under_way -= len(pictures)
 
     async def _classify(self, name: str, data: bytes, size: int) -> Looked | DataError:
-        from smope.classifier.inputs import open_picture
+        from smope.classifier.pictures import open_picture
 
         try:
             pixels = await asyncio.get_running_loop().run_in_executor(self._readers, open_picture, data, name, size)
