@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import save
 
@@ -13,6 +14,8 @@ import docs_scale
 import docs_speed
 import docs_studies
 import measure_classifier
+from smope.backbones.registry import backbone_info
+from smope.classifier import ContinualClassifier, adapter
 from smope.engine.cost import cost
 from smope.methods.contract import Subject
 from smope.methods.contract_subject import SHORT_TAP
@@ -66,6 +69,30 @@ def test_what_a_class_adds_is_what_the_law_says():
     factor = 8 * few.shape.dim * (few.shape.dim + 1)  # which this kind of TAP does not keep
     counters = 16  # images seen, images in the factor
     assert rest == docs_scale.fixed_bytes(config, few.shape.dim, few.shape.heads) - factor + counters
+
+
+def test_what_a_class_adds_to_an_adapter_is_what_the_law_says(tmp_path):
+    """The scale page's law against a file's tensors, byte by byte: what is remembered for "none of these" and for the page included."""
+    overrides = (
+        "method.experts=4",
+        "method.top_k=2",
+        "method.blocks=[0,1]",
+        "train.epochs=1",
+        "tap.kind=diagonal",
+        "tap.steps=2",
+        "threads=1",
+    )
+    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=overrides)
+    chance, sizes = np.random.default_rng(0), []
+    for classes in ("ab", "cde"):
+        pictures = [(chance.integers(0, 256, (16, 16, 3), np.uint8), name) for name in classes for _ in range(6)]
+        classifier.learn(pictures)
+        classifier.save(tmp_path / "a.smope")
+        _, tensors = adapter.read(tmp_path / "a.smope")
+        sizes.append(sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()))
+    config = docs_scale.classifier_config().model_copy(update={"method": {"blocks": [0, 1], "experts": 4}})
+    shape = backbone_info("vit-tiny-test").shape
+    assert sizes[1] - sizes[0] == docs_scale.adapter_bytes(3, config, shape.dim, shape.heads)
 
 
 def test_laws_that_can_be_counted_by_hand():

@@ -46,8 +46,15 @@ class Rates:
 
 
 def state_bytes(classes: int, dim: int) -> int:
-    """What a class adds to the file: a head row with its bias and mask (`head.py`), count, mean and scatter (`statistics.py`)."""
+    """What a class adds to the method: a head row with its bias and mask (`head.py`), count, mean and scatter (`statistics.py`)."""
     return classes * (FLOAT * (dim + 1) + 1 + DOUBLE + 2 * DOUBLE * dim)
+
+
+def adapter_bytes(classes: int, config: RunConfig, dim: int, heads: int) -> int:
+    """What a class adds to the file: that, count, mean, scatter and scale of its plain features (`classifier/places.py`), and how often
+    it chose each expert (`classifier/choosing.py`)."""
+    chosen = len(config.method["blocks"]) * heads * int(config.method["experts"])
+    return state_bytes(classes, dim) + classes * (DOUBLE + 3 * DOUBLE * dim + chosen)
 
 
 def fixed_bytes(config: RunConfig, dim: int, heads: int) -> int:
@@ -163,7 +170,7 @@ def _by_classes(config: RunConfig, measured: Rates) -> str:
     dim, settings, per_class = DIM, Settings(), _per_class(config)
     shape = backbone_info(config.backbone.name).shape
     laws: list[tuple[str, Callable[[int], str]]] = [
-        ("the adapter file: head and statistics", lambda c: _size(state_bytes(c, dim) + fixed_bytes(config, dim, shape.heads))),
+        ("the adapter file", lambda c: _size(adapter_bytes(c, config, dim, shape.heads) + fixed_bytes(config, dim, shape.heads))),
         ("of it, what does not grow", lambda c: _size(fixed_bytes(config, dim, shape.heads))),
         ("its JSON header (names, distances)", lambda c: _size(header_bytes(c, settings, PICTURES))),
         (f"with `tap.kind=full`, {PICTURES} pictures a class, besides", lambda c: _size(full_bytes(c, dim, PICTURES))),
@@ -181,6 +188,7 @@ def _by_classes(config: RunConfig, measured: Rates) -> str:
 
 def _walls(config: RunConfig, measured: Rates) -> str:
     dim, settings, per_class = DIM, Settings(), _per_class(config)
+    heads = backbone_info(config.backbone.name).shape.heads
     walls: list[tuple[str, Callable[[int], bool], str]] = [
         ("the report's estimate of what old classes lost", lambda c: estimate_bytes(c, dim, settings.draws) > MEMORY, "memory"),
         ("a step of TAP", lambda c: tap_bytes(c, dim, per_class) > MEMORY, "memory"),
@@ -188,7 +196,7 @@ def _walls(config: RunConfig, measured: Rates) -> str:
         ("`none of these` in a prediction", lambda c: distance_bytes(c, dim, config.eval_batch_size) > MEMORY, "memory"),
         ("the adapter's header", lambda c: header_bytes(c, settings, PICTURES) > 100e6, "safetensors' limit of 100 MB"),
         ("statistics with `tap.kind=full` in memory", lambda c: full_bytes(c, dim, PICTURES) + state_bytes(c, dim) > MEMORY, "memory"),
-        ("the classifier itself: head and statistics", lambda c: state_bytes(c, dim) > MEMORY, "memory"),
+        ("the classifier itself: head and statistics", lambda c: adapter_bytes(c, config, dim, heads) > MEMORY, "memory"),
     ]
     reached = sorted(((_first(beyond), name, what) for name, beyond, what in walls), key=lambda wall: wall[0])
     rows = tuple((name, f"{count:,}", what) for count, name, what in reached)
@@ -198,7 +206,8 @@ def _walls(config: RunConfig, measured: Rates) -> str:
 
 
 def _stream(config: RunConfig, measured: Rates) -> str:
-    dim, each, lengths = DIM, CLASSES[-1] // TASKS, (10, 100, TASKS)
+    each, lengths = CLASSES[-1] // TASKS, (10, 100, TASKS)
+    a_task = adapter_bytes(each, config, DIM, backbone_info(config.backbone.name).shape.heads)
 
     def learning(tasks: int) -> float:
         return tasks * each * PICTURES * config.train.epochs * measured.learn
@@ -208,14 +217,14 @@ def _stream(config: RunConfig, measured: Rates) -> str:
         return stride * sum(_tap_seconds(count * each, config, measured) for count in range(stride, tasks + 1, stride))
 
     def written(tasks: int) -> int:
-        return state_bytes(each, dim) * tasks * (tasks + 1) // 2
+        return a_task * tasks * (tasks + 1) // 2
 
     laws: list[tuple[str, Callable[[int], str]]] = [
         ("classes", lambda t: f"{t * each:,}"),
         ("learning the pictures", lambda t: _time(learning(t))),
         ("judging all tasks after every task", lambda t: _time(evaluations(t, each * TEST_PICTURES) * measured.look)),
         ("TAP after every task", lambda t: _time(tap(t))),
-        ("file at the end", lambda t: _size(state_bytes(t * each, dim))),
+        ("file at the end", lambda t: _size(t * a_task)),
         ("written in all, the file anew after every task", lambda t: _size(written(t))),
         ("the record's accuracy matrix", lambda t: _size(9 * t * (t + 1) // 2)),
     ]

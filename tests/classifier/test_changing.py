@@ -50,6 +50,21 @@ def test_a_loaded_classifier_goes_back_by_the_file_before(make: Make, tmp_path: 
         ContinualClassifier.load(tmp_path / "a.smope").undo()
 
 
+def test_steps_back_pass_over_no_state_that_is_on_disk(make: Make, tmp_path: Path) -> None:
+    classifier = make()
+    for colour in ("red", "blue"):
+        classifier.learn(pairs(colour, count=4))
+        classifier.save(tmp_path / "a.smope")
+    loaded = ContinualClassifier.load(tmp_path / "a.smope")
+    for colour in ("green", "white"):
+        loaded.learn(pairs(colour, count=4))
+    for left in (["red", "blue", "green"], ["red", "blue"], ["red"]):
+        loaded.undo()
+        assert loaded.classes == left
+    with pytest.raises(AdapterError, match="no update to go back on"):
+        loaded.undo()
+
+
 def test_a_file_before_that_tells_the_same_story_is_no_step_back(taught_file: Path, tmp_path: Path) -> None:
     for name in ("a.smope", "a.smope.before"):
         shutil.copy(taught_file, tmp_path / name)

@@ -115,7 +115,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def undo(self) -> None:
         """Go back one update; a rename, a removal or a merge counts as one.
 
-        One step is kept in memory, and one beside the file that this was loaded from.
+        One step is kept in memory; after it come the file that this was loaded from, and the one kept beside it.
         """
         if self._before is not None:
             self._knowledge, self._before = self._before, None
@@ -254,14 +254,16 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         self._before, self._knowledge = self._knowledge, knowledge
 
     def _stored_before(self) -> Knowledge | None:
-        """The file before the one this came from, if it tells the same story one step shorter."""
-        if self._file is None or self._knowledge is None or not adapter.before(self._file).is_file():
+        """The file this came from, where it was taught more since; else the one before it. Either must tell a part of the same story."""
+        if self._file is None or self._knowledge is None:
             return None
-        document, tensors = adapter.read(adapter.before(self._file))
-        mine, earlier = self._knowledge.history, tuple(document.history)
-        if len(earlier) >= len(mine) or earlier != mine[: len(earlier)]:
-            return None
-        return from_document(self._ready(), document, tensors, str(adapter.before(self._file)))
+        mine = self._knowledge.history
+        for file in filter(Path.is_file, (self._file, adapter.before(self._file))):
+            document, tensors = adapter.read(file)
+            earlier = tuple(document.history)
+            if len(earlier) < len(mine) and earlier == mine[: len(earlier)]:
+                return from_document(self._ready(), document, tensors, str(file))
+        return None
 
     def _asked(self, pictures: Any, far: bool) -> Any:
         one = is_one_picture(pictures)

@@ -92,8 +92,7 @@ class Places:
 
 def from_nearest(feature_BD: Tensor, mean_CD: Tensor, scale_CD: Tensor) -> Tensor:
     """The distance from the nearest mean, B."""
-    deviation_BCD = feature_BD.unsqueeze(1) - mean_CD
-    return (deviation_BCD.square() / scale_CD).mean(-1).amin(1)
+    return ((feature_BD.unsqueeze(1) - mean_CD).square() / scale_CD).mean(-1).amin(1)  # unnamed: two arrays B,C,D live at once, not three
 
 
 def _pooled(statistics: ClassStatistics) -> Tensor:
