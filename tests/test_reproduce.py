@@ -183,7 +183,7 @@ def test_what_a_record_alone_cannot_show_is_not_there_until_it_lies_beside_it(do
     study, alone = STUDIES[name], Store((tmp_path / "alone",))
     (bare,) = plan(cells[:1], [0], alone)
     (wanted,) = plan(cells[:1], [0], alone, beside=study.beside)
-    assert bare.record is not None and wanted.record is None and lacking([wanted], alone) == [wanted]
+    assert bare.record is not None and wanted.record is None and lacking([wanted]) == [wanted]
     with pytest.raises(ConfigError, match=f"plain A seed 0 is not yet run, or no .*{study.beside[-1]} of it is there.*smope run"):
         figure(study, [wanted], alone, tmp_path / name)
     both = Store((tmp_path / "alone", scratch))

@@ -67,7 +67,7 @@ def test_a_task_of_the_array_makes_a_record_that_is_found_afterwards(recipe: Pat
     store = Store((Path("runs"),))
     cells = [Cell("plain", "", str(recipe)), Cell("short", "", str(recipe), ("train.epochs=1",)), Cell("the same", "", str(recipe))]
     planned = plan(cells, [0], store)
-    script = slurm_script("small", planned, store, Path("runs/reproduce"))
+    script = slurm_script("small", planned, Path("runs/reproduce"))
     assert "--array=0-1\n" in script  # the third cell is the first one's run
     source = str(Path(__file__).parents[2] / "src")
     environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "1", "PYTHONPATH": source}

@@ -19,6 +19,12 @@ def test_a_dry_run_lists_commands_and_runs_nothing(call, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_that_several_cells_show_is_counted_and_listed_once(call):
+    shown = call("reproduce", "task-lengths", "--seeds", "0", "--dry-run")
+    commands = [line for line in shown.stdout.splitlines() if line.startswith("smope run")]
+    assert "0 of 37 runs are there" in shown.stdout and len(commands) == len(set(commands)) == 37
+
+
 def test_cost_needs_no_runs_and_is_written_in_three_forms(call, tmp_path):
     shown = call("reproduce", "cost")
     assert shown.exit_code == 0

@@ -56,6 +56,7 @@ def reproduce(
     """Make a table or a figure of the paper. Runs that are finished are found and never run twice; a stopped one goes on where it was."""
     from smope.reproduce import Store, find_study, plan
     from smope.reproduce.studies import read_seeds
+    from smope.reproduce.work import lacking, runs_of
 
     console = stdout()
     if name is None:
@@ -66,19 +67,19 @@ def reproduce(
     more = [f"backbone.name={backbone}"] if backbone else []
     store = Store(STORES)
     planned = plan(study.cells(dataset), read_seeds(seeds), store, more, study.beside) if study.runs else []
-    lacking = [one for one in planned if one.record is None]
+    runs, absent = runs_of(planned), lacking(planned)
     if study.runs:
-        say(console, f"{study.title}: {len(planned) - len(lacking)} of {len(planned)} runs are there{_time(planned)}", "bold")
+        say(console, f"{study.title}: {len(runs) - len(absent)} of {len(runs)} runs are there{_time(planned)}", "bold")
     if dry_run:
-        for one in lacking:
+        for one in absent:
             say(console, f"{one.cell.command(one.seed, more)}{_work(one)}")
         return
     stem = out / (f"{name}-{dataset}" if dataset else name)
     if emit is not None:
-        _emit(console, planned, store, stem, more, cpus=cpus, gpus=gpus or 0, jobs=jobs)
+        _emit(console, planned, stem, more, cpus=cpus, gpus=gpus or 0, jobs=jobs)
         return
     failed: SmopeError | None = None
-    if lacking and not no_runs:
+    if absent and not no_runs:
         planned, failed = _run(console, planned, store, way)
     if failed is None or not study.figure:
         _make(console, study, planned, store, stem, more)
@@ -115,7 +116,7 @@ def _run(console: Console, planned: list[Planned], store: Store, way: Way) -> tu
     from smope.engine.loop import Interrupted
     from smope.reproduce.work import carry_out, lacking, with_records
 
-    with carrying_out(console, way, len(lacking(planned, store))) as means:
+    with carrying_out(console, way, len(lacking(planned))) as means:
         try:
             return carry_out(planned, store, SCRATCH, means.executor, say=means.say, stop=means.stop), None
         except Interrupted:
@@ -124,17 +125,17 @@ def _run(console: Console, planned: list[Planned], store: Store, way: Way) -> tu
             return with_records(planned, store), error
 
 
-def _emit(console: Console, planned: list[Planned], store: Store, stem: Path, more: list[str], **asked: float | None) -> None:
+def _emit(console: Console, planned: list[Planned], stem: Path, more: list[str], **asked: float | None) -> None:
     """The missing runs as a Slurm array."""
     from smope.files import atomic_write
     from smope.reproduce.work import lacking, slurm_script
 
-    if not lacking(planned, store):
+    if not lacking(planned):
         say(console, "nothing is missing, so there is nothing to hand in")
         return
     path = stem.with_suffix(".slurm")
     with atomic_write(path) as temporary:
-        temporary.write_text(slurm_script(stem.name, planned, store, SCRATCH, more, then=_again(), **asked), encoding="utf-8")
+        temporary.write_text(slurm_script(stem.name, planned, SCRATCH, more, then=_again(), **asked), encoding="utf-8")
     say(console, f"wrote {path}; hand it in: sbatch {path}")
 
 
@@ -184,7 +185,7 @@ def _theory(console: Console, stem: Path) -> list[Path]:
 
 def _show(console: Console, sheet: Sheet) -> None:
     """The table, where the terminal is wide enough for it; a number is never cut."""
-    width = sum(max(len(name), *(len(row[index]) for row in sheet.rows)) + 3 for index, name in enumerate(sheet.columns))
+    width = sum(max(map(len, (name, *(row[index] for row in sheet.rows)))) + 3 for index, name in enumerate(sheet.columns))
     if width > console.width:
         say(console, f"the table needs {width} columns, this terminal has {console.width}: read the files", "dim")
         return

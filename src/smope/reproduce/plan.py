@@ -73,7 +73,7 @@ class Planned:
 def plan(
     cells: Iterable[Cell], seeds: Sequence[int], store: Store, more: Sequence[str] = (), beside: tuple[str, ...] = ()
 ) -> list[Planned]:
-    """Every run the cells need, each once, in their order."""
+    """A run for each cell and seed, in their order; cells may share runs."""
     planned: list[Planned] = []
     for cell in cells:
         for seed in seeds:

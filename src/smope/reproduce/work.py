@@ -30,20 +30,24 @@ def carry_out(
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Planned]:
     """Each run with its record: found, or made now by `executor`, one after another if there is none."""
-    tasks = [task_of(one, scratch) for one in lacking(planned, store)]
+    tasks = [task_of(one, scratch) for one in lacking(planned)]
     for task, record in records_of((executor or OneAfterAnother()).carry_out(tasks, stop), say):
         store.add(task.folder / RECORD, record)
         say(f"{task.label}: FAA {record['faa']:.2f}, CAA {record['caa']:.2f}")
     return with_records(planned, store)
 
 
-def lacking(planned: Sequence[Planned], store: Store) -> list[Planned]:
-    """The runs that are not there, each once, though several cells may be of it."""
-    wanted: dict[str, Planned] = {}
+def runs_of(planned: Sequence[Planned]) -> list[Planned]:
+    """Each run once, though several cells may be of it."""
+    runs: dict[str, Planned] = {}
     for one in planned:
-        if store.find(one.config, one.beside) is None:
-            wanted.setdefault(run_key(one.config.model_dump(mode="json")), one)
-    return list(wanted.values())
+        runs.setdefault(run_key(one.config.model_dump(mode="json")), one)
+    return list(runs.values())
+
+
+def lacking(planned: Sequence[Planned]) -> list[Planned]:
+    """The runs that are not there, each once."""
+    return [one for one in runs_of(planned) if one.record is None]
 
 
 def with_records(planned: Sequence[Planned], store: Store) -> list[Planned]:
@@ -56,9 +60,9 @@ def task_of(one: Planned, scratch: Path) -> RunTask:
     return RunTask(one.name, one.config, scratch / run_key(one.config.model_dump(mode="json"))[:16])
 
 
-def slurm_script(name: str, planned: Sequence[Planned], store: Store, scratch: Path, more: Sequence[str] = (), **asked: Any) -> str:
+def slurm_script(name: str, planned: Sequence[Planned], scratch: Path, more: Sequence[str] = (), **asked: Any) -> str:
     """The missing runs as a Slurm array; handed in, their records are found here afterwards."""
-    runs = lacking(planned, store)
+    runs = lacking(planned)
     tasks = [ArrayTask(one.cell.words(one.seed, more), task_of(one, scratch).folder) for one in runs]
     cpus = asked.pop("cpus", None) or max(one.config.threads for one in runs)
     return array_script(name, tasks, cpus=cpus, **asked)
@@ -66,8 +70,9 @@ def slurm_script(name: str, planned: Sequence[Planned], store: Store, scratch: P
 
 def estimate(planned: Sequence[Planned]) -> float | None:
     """Seconds the missing runs take, by the measured time of runs of this study that are there; None where there is nothing to go by."""
-    known: list[float] = [one.record["seconds"] / one.training_passes for one in planned if one.record is not None and one.training_passes]
-    wanted = [one.training_passes for one in planned if one.record is None]
+    runs = runs_of(planned)
+    known: list[float] = [one.record["seconds"] / one.training_passes for one in runs if one.record is not None and one.training_passes]
+    wanted = [one.training_passes for one in runs if one.record is None]
     if not known or any(passes is None for passes in wanted):
         return None
     return statistics.median(known) * sum(passes for passes in wanted if passes is not None)
