@@ -76,7 +76,7 @@ _WRAPPED = 18  #: width that a protocol needs, as it may break over lines
 
 def _fitting(page: Sheet, width: int) -> tuple[list[str], list[str]]:
     """The columns that fit, and those left out: a number is never cut."""
-    needs = {name: max(len(name), *(len(row[index]) for row in page.rows)) for index, name in enumerate(page.columns)}
+    needs = page.widths()
     needs |= {"protocol": min(needs["protocol"], _WRAPPED)} if "protocol" in needs else {}
     kept, dropped = list(page.columns), []
     for name in _LEAST:

@@ -185,7 +185,7 @@ def _theory(console: Console, stem: Path) -> list[Path]:
 
 def _show(console: Console, sheet: Sheet) -> None:
     """The table, where the terminal is wide enough for it; a number is never cut."""
-    width = sum(max(map(len, (name, *(row[index] for row in sheet.rows)))) + 3 for index, name in enumerate(sheet.columns))
+    width = sum(letters + 3 for letters in sheet.widths().values())
     if width > console.width:
         say(console, f"the table needs {width} columns, this terminal has {console.width}: read the files", "dim")
         return

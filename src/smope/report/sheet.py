@@ -24,6 +24,10 @@ class Sheet:
     numbers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def widths(self) -> dict[str, int]:
+        """How many letters each column needs."""
+        return {name: max(map(len, (name, *(row[index] for row in self.rows)))) for index, name in enumerate(self.columns)}
+
     def beside(self, other: Sheet) -> Sheet:
         """This sheet with the other's columns but the first at its right; their rows are of the same things in the same order.
 
