@@ -16,7 +16,8 @@ from smope.engine.cost import cost
 from smope.files import atomic_write, read_json
 from smope.methods import known_methods
 from smope.report import compare, find_records
-from smope.report.forms import ranges
+from smope.report.bootstrap import Difference
+from smope.report.forms import difference_words, ranges
 from smope.report.sheet import Sheet, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,10 +69,10 @@ SPEEDS: tuple[tuple[Any, ...], ...] = (
 
 def results(folder: Path) -> str:
     """A row a method, with and without TAP; the records are of one image set and one backbone."""
-    (comparison,) = compare(find_records([folder / "emoji-r"]))
+    (comparison,) = compare(find_records([folder / "emoji-r"]), against="smope")
     lines = {line.name: line for line in comparison.lines if line.protocol.endswith(("TAP shared", "no TAP"))}
     methods = dict.fromkeys(name.removesuffix("-tap").removesuffix("-no") for name in lines)
-    columns = ("method", "FAA", "CAA", "forgetting", "FAA without TAP", "seeds", "learnable")
+    columns = ("method", "FAA", "against SMoPE (95 %)", "CAA", "forgetting", "FAA without TAP", "seeds", "learnable")
     rows = []
     for name in methods:
         found = [lines[one] for one in (name, f"{name}-tap", f"{name}-no-tap") if one in lines]
@@ -79,8 +80,18 @@ def results(folder: Path) -> str:
         plain = next((line for line in found if line.protocol.endswith("no TAP")), None)
         line = replayed or found[0]
         scores = [str(score or "–") for score in (replayed.faa, replayed.caa, replayed.forgetting)] if replayed else ["–"] * 3
+        scores.insert(1, _against(replayed.difference if replayed else None))
         rows.append((name, *scores, str(plain.faa if plain else "–"), ranges(line.seeds), f"{line.trainable_parameters:,}"))
     return markdown(Sheet("", columns, tuple(rows), numbers=columns[1:]))
+
+
+def _against(difference: Difference | None) -> str:
+    """The difference and its interval in one cell; bold where zero is excluded."""
+    if difference is None:
+        return "–"
+    mean, interval, _ = difference_words(difference)
+    words = f"{mean.removesuffix(' *')} ({interval})"
+    return f"**{words}**" if difference.excludes_zero else words
 
 
 def costs(folder: Path) -> str:
