@@ -1,8 +1,11 @@
-"""What tests of several folders share: a ViT of random weights, a progress that remembers, waiting, a record, the released SMoPE."""
+"""What tests of several folders share: a small ViT, a progress that remembers, waiting, other processes, a record, the released SMoPE."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -14,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+import smope
 from smope.backbones import FrozenViT, VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.methods import Chance
@@ -52,6 +56,12 @@ def until(found: Callable[[], T], what: str, seconds: float = 240) -> T:
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
     return answer
+
+
+def run_python(script: str, *arguments: str | Path) -> subprocess.Popen[bytes]:
+    """Another process that runs this script, with this package in its reach."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(smope.__file__).parents[1])}
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment)
 
 
 def random_vit(shape: VitShape, image_size: int, spread: float, dtype: torch.dtype = torch.float64) -> FrozenViT:

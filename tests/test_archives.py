@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from smope.assets import extract_member, read_members
+from smope.archives import extract_member, read_members
 from smope.errors import AssetError
 
 from .shared import Heard, wheel_of

@@ -20,9 +20,8 @@ from smope.assets import Package, fetch_package
 from smope.errors import AssetError
 from smope.progress import Bar
 
-from .shared import Heard, until, wheel_of
+from .shared import Heard, run_python, until, wheel_of
 
-SRC = Path(assets.__file__).parents[1]
 CONTENT = os.urandom(200_000)
 DELIVER = "import shutil, sys; shutil.copy(sys.argv[1], 'thing-1.0-py3-none-any.whl')"
 
@@ -289,8 +288,7 @@ def fetcher(archive: Path, package: Package) -> Callable[[str], subprocess.Popen
 
     def start(script: str) -> subprocess.Popen[bytes]:
         fields = [package.index, package.name, package.version, package.filename, package.sha256, str(package.size), package.licence]
-        environment = {**os.environ, "PYTHONPATH": str(SRC)}
-        return subprocess.Popen([sys.executable, "-c", FETCHER, str(archive), script, *fields], env=environment)
+        return run_python(FETCHER, archive, script, *fields)
 
     return start
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from smope.assets import extract_member
+from smope.archives import extract_member
 from smope.backbones.layouts import convert, detect, infer_shape
 from smope.backbones.onnx_weights import read_onnx
 from smope.backbones.registry import backbone_info, load_backbone

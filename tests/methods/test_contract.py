@@ -16,7 +16,7 @@ from smope.engine.checkpoint import Progressed
 from smope.engine.loop import Loop
 from smope.engine.runtime import SingleProcess
 from smope.labels import LabelSpace
-from smope.methods import Chance, Method, Update, build, contract, known_methods, resolve
+from smope.methods import Chance, Method, Update, build, contract, contract_streams, known_methods, resolve
 from smope.methods.contract import ContractError, DoesNotApply, Subject, checks, run_all, teach
 from smope.methods.contract_subject import SHORT_TAP, TRAIN, Lesson, small_fields
 from smope.prompts import top_k
@@ -153,7 +153,7 @@ def test_an_error_names_the_method_and_what_was_seen():
             return -super().logits(batch, vit)
 
     with pytest.raises(ContractError, match=r"contrary: it recognises .*% of the pictures just learned; chance is 33%"):
-        contract.check_it_learns(Subject(Contrary))
+        contract_streams.check_it_learns(Subject(Contrary))
 
 
 def test_of_equal_scores_the_lower_index_is_chosen():

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from smope.backbones import Prompter
-from smope.methods import Chance, Method, MethodConfig, contract
+from smope.methods import Chance, Method, MethodConfig, contract, contract_streams
 from smope.methods.contract import ContractError, DoesNotApply, Subject, checks
 from smope.methods.contract_subject import SHORT_TAP
 from smope.methods.one_prompt import OnePrompt
@@ -310,7 +310,7 @@ class KeepsItsLoss(Method):
 # -- any stream ----------------------------------------------------------------------------------------------------------
 
 
-@breaks(contract.check_nothing_is_asked_up_front, "its constructor asks for tasks")
+@breaks(contract_streams.check_nothing_is_asked_up_front, "its constructor asks for tasks")
 class AsksForTasks(Method):
     def __init__(self, config, train, tap, shape, chance, tasks=10):
         super().__init__(config, train, tap, shape, chance)
@@ -320,12 +320,12 @@ class CountedConfig(MethodConfig):
     num_classes: int = 200
 
 
-@breaks(contract.check_nothing_is_asked_up_front, "its config asks for num_classes")
+@breaks(contract_streams.check_nothing_is_asked_up_front, "its config asks for num_classes")
 class AsksForClasses(Method):
     Config = CountedConfig
 
 
-@breaks(contract.check_nothing_is_asked_up_front, "its first task is another when no task follows")
+@breaks(contract_streams.check_nothing_is_asked_up_front, "its first task is another when no task follows")
 class LearnsFromOtherRuns(Method):
     runs = 0
 
@@ -349,17 +349,17 @@ class RowsStartAtZero(Method):
         super().remember(feature_ND, rows_N, update, alone=False)
 
 
-@breaks(contract.check_one_class_a_task, "class 1, learned alone, is predicted for 0% of its pictures")
+@breaks(contract_streams.check_one_class_a_task, "class 1, learned alone, is predicted for 0% of its pictures")
 class LeavesOneByOneAtZero(RowsStartAtZero):
     pass
 
 
-@breaks(contract.check_class_learned_alone_is_recognised, "class 3, learned alone, is predicted for 0% of its pictures")
+@breaks(contract_streams.check_class_learned_alone_is_recognised, "class 3, learned alone, is predicted for 0% of its pictures")
 class LeavesTheLastAtZero(RowsStartAtZero):
     pass
 
 
-@breaks(contract.check_one_image_a_class, "spread are not finite")
+@breaks(contract_streams.check_one_image_a_class, "spread are not finite")
 class DividesByOneLess(Method):
     def __init__(self, *args):
         super().__init__(*args)
@@ -371,7 +371,7 @@ class DividesByOneLess(Method):
         self.spread.copy_((mine - mine.mean(0)).square().sum() / (len(mine) - 1))
 
 
-@breaks(contract.check_unequal_tasks, "out of bounds", raises=IndexError)
+@breaks(contract_streams.check_unequal_tasks, "out of bounds", raises=IndexError)
 class TakesTasksForEqual(Method):
     def loss(self, update):
         size = update.rows[0] // update.index if update.index else len(update.rows)
@@ -383,7 +383,7 @@ class TakesTasksForEqual(Method):
         return loss
 
 
-@breaks(contract.check_memory_is_flat, "its state grows with the tasks: pool.1 from 0 to 48, pool.2 from 0 to 48")
+@breaks(contract_streams.check_memory_is_flat, "its state grows with the tasks: pool.1 from 0 to 48, pool.2 from 0 to 48")
 class APromptATask(Method):
     def __init__(self, *args):
         super().__init__(*args)
@@ -394,7 +394,7 @@ class APromptATask(Method):
         self.pool.append(torch.zeros(self.shape.dim, dtype=torch.float64))
 
 
-@breaks(contract.check_it_learns, "of the pictures just learned")
+@breaks(contract_streams.check_it_learns, "of the pictures just learned")
 class ForgetsToTrainTheHead(Method):
     def image_phases(self, update):
         return []
@@ -416,4 +416,4 @@ def test_a_method_that_grows_may_say_so():
         flat = False
 
     with pytest.raises(DoesNotApply, match="does not promise"):
-        contract.check_memory_is_flat(Subject(Growing))
+        contract_streams.check_memory_is_flat(Subject(Growing))

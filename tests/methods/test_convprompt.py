@@ -12,7 +12,7 @@ from smope.errors import ConfigError
 from smope.methods import Chance, Observe, Train, Update, resolve
 from smope.methods.contract import Subject
 from smope.methods.contract_subject import SHORT_TAP
-from smope.methods.convprompt import ConvPrompt, name_similarity, prototype_similarity, trigrams
+from smope.methods.convprompt import ConvPrompt
 
 from .convprompt_scene import CONSTANT, OLD_SLICES, SMALL, TOLERANCE, batch_of, begun
 
@@ -143,25 +143,6 @@ def test_prototypes_count_by_the_likeness_of_new_classes_to_earlier_ones(most):
         assert len(method.keys_JX) - had == count and len(method.kernels_JLWHKK) == len(method.biases_JLWH) == len(method.keys_JX)
         earlier, had = earlier + current, had + count
     assert had < 3 * most
-
-
-def test_likeness_of_prototypes_is_asked_of_the_current_classes():
-    current, earlier = torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([[5.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
-    assert prototype_similarity(current, earlier) == pytest.approx(1.0) and prototype_similarity(earlier, current) == pytest.approx(0.5)
-    assert prototype_similarity(current, earlier[:0]) is None
-
-
-def test_likeness_of_names_is_asked_of_the_earlier_classes():
-    def update(*names, known):
-        return Update(1, tuple(range(known, len(names))), known, Chance(0), names)
-
-    assert trigrams("AAAA") == {"  a": 1, " aa": 1, "aaa": 2, "aa ": 1, "a  ": 1}
-    assert name_similarity(update("Cat", "xyzzy", "cat", known=2)) == pytest.approx(0.5)
-    assert name_similarity(update("cat", "CAT", "xyzzy", known=1)) == pytest.approx(1.0)
-    assert name_similarity(update("cat", "cart", known=1)) == pytest.approx(3 / math.sqrt(5 * 6))  # "  c", " ca" and "t  " of 5 and 6
-    assert name_similarity(update("aaaa", "aa", known=1)) == pytest.approx(4 / math.sqrt(8 * 4))  # "aaa" is there twice
-    assert name_similarity(update(None, "xyzzy", "cat", known=2)) == 0.0
-    assert name_similarity(update(None, "cat", known=1)) is None
 
 
 @pytest.mark.parametrize(("names", "count"), [(("cat", "dog", "fox", "cat!", "dog!"), 4), (("cat", "dog", "fox", "qqq", "zzz"), 5)])

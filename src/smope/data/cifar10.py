@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smope.assets import Package, fetch_package, read_members
+from smope.archives import read_members
+from smope.assets import Package, fetch_package
 from smope.chance import derive
 from smope.data.cached import CachedSet
 from smope.data.decoding import decode_stream

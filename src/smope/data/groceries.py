@@ -18,7 +18,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from smope.assets import Package, fetch_package, read_members
+from smope.archives import read_members
+from smope.assets import Package, fetch_package
 from smope.chance import derive
 from smope.data.cached import CachedSet
 from smope.data.images import ImageRef, ImageSet

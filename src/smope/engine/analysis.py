@@ -20,6 +20,7 @@ from smope.backbones import Block, FrozenViT
 from smope.config import RunConfig, validate
 from smope.data import ImageSet, Loader
 from smope.engine import checkpoint
+from smope.engine.evaluation import held_out
 from smope.engine.run import CHECKPOINT, RECORD, prepare
 from smope.engine.runtime import SingleProcess
 from smope.errors import ConfigError
@@ -61,9 +62,8 @@ def analyse(folder: Path, progress: Progress = SILENT) -> dict[str, Any]:
     _, _, method_tensors, _ = checkpoint.load(folder / CHECKPOINT)
     checkpoint.restore_method(ready.method, method_tensors, folder / CHECKPOINT)
     ready.method.to(runtime.device)
-    judged = [task.validation if config.data.split == "tuning" else task.test for task in ready.stream]
-    images = [_loader(part, config, ready.transform) for part in judged if part]
-    query_NHD, score_NHP = _look(ready.method, ready.vit, images)
+    judged = [held_out(task, config.data.split == "tuning") for task in ready.stream]
+    query_NHD, score_NHP = _look(ready.method, ready.vit, [_loader(part, config, ready.transform) for part in judged])
     block = ready.method.config.blocks[0]
     keys_PD = ready.method.keys_LHPD[0, 0].detach().cpu().double()
     result = {

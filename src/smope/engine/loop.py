@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from smope.backbones import FrozenViT
@@ -23,6 +23,7 @@ from smope.config import RunConfig
 from smope.data import ImageSet, Loader, Task, Transform
 from smope.engine import checkpoint
 from smope.engine.checkpoint import Position, Progressed
+from smope.engine.evaluation import Prediction, held_out, held_out_loss, predictions
 from smope.engine.feed import Feed
 from smope.engine.runtime import Runtime
 from smope.engine.schedule import learning_rate, make_optimizer
@@ -130,10 +131,7 @@ class Loop:
             self._observe(task, update, phase)
 
     def _train(self, task: Task, update: Update, phase: Train) -> None:
-        loader = (
-            None if phase.draws else self._loader(task.train, (update.index, phase.name), augment=True, drop=self.config.train.drop_last)
-        )
-        steps = phase.draws.steps if phase.draws else len(loader or ())
+        steps, batches = self._source(task, update, phase)
         optimizer = make_optimizer(phase)
         checkpoint.restore_optimizer(optimizer, self._optimizer_tensors)
         self._optimizer_tensors = {}
@@ -142,7 +140,7 @@ class Loop:
             bar.advance(at.epoch * steps + at.step)
             while at.epoch < phase.epochs:
                 chance = update.chance.at(phase.name, at.epoch)
-                for batch in self._batches(phase, loader, chance):
+                for batch in batches(chance, at.epoch, at.step):
                     self._step(phase, optimizer, batch, steps)
                     bar.advance()
                     at.step += 1
@@ -152,12 +150,12 @@ class Loop:
         for parameter in _parameters(phase):
             parameter.grad = None
 
-    def _batches(self, phase: Train, loader: Loader | None, chance: Chance) -> Iterator[Batch]:
-        at = self.position
+    def _source(self, task: Task, update: Update, phase: Train) -> tuple[int, Callable[[Chance, int, int], Iterator[Batch]]]:
+        """Steps of an epoch, and its batches from an epoch and a step on."""
         if phase.draws is not None:
-            yield from self._feed.draws(phase.draws, chance, at.epoch, at.step)
-        elif loader is not None:
-            yield from self._feed.pictures(loader, chance, at.epoch, at.step)
+            return phase.draws.steps, partial(self._feed.draws, phase.draws)
+        loader = self._loader(task.train, (update.index, phase.name), augment=True, drop=self.config.train.drop_last)
+        return len(loader), partial(self._feed.pictures, loader)
 
     def _step(self, phase: Train, optimizer: torch.optim.Optimizer, batch: Batch, steps: int) -> None:
         at = self.position
@@ -210,7 +208,7 @@ class Loop:
         means = {name: value / steps for name, value in self.state.epoch_sums.items()}
         entry: dict[str, Any] = {"task": task.index, "phase": phase.name, "epoch": at.epoch, "loss": means}
         if self.config.watch_validation and task.validation is not None and not phase.draws:
-            entry["validation"] = self._held_out_loss(task.validation, update)
+            entry["validation"] = held_out_loss(self._feed, task.validation, LabelSpace(self.state.names), update)
         self.state.history.append(entry)
         self.state.epoch_sums = {}
         self.watch(self.state)
@@ -233,56 +231,27 @@ class Loop:
                 self._check_stop()
         phase.absorb({name: torch.cat(parts) for name, parts in seen.items()}, torch.cat(rows))
 
-    @torch.no_grad()
-    def _held_out_loss(self, images: ImageSet, update: Update) -> float:
-        """Cross-entropy of a task's held-out images over its own classes."""
-        loader = self._loader(images, ("watch",), augment=False, shuffle=False, drop=False)
-        rows, total = torch.tensor(update.rows, device=self.runtime.device), 0.0
-        for batch in self._feed.pictures(loader, Chance(self.config.seed, ("watch",))):
-            with self.runtime.autocast():
-                logits_BK = self.runtime.gather(self.method.logits(batch, self.vit)[:, rows], batch.share)
-            place_B = (self.runtime.gather(batch.rows_B, batch.share).unsqueeze(1) == rows).int().argmax(1)
-            total += F.cross_entropy(logits_BK.float(), place_B, reduction="sum").item()
-        return total / len(images)
-
     # -- evaluation ------------------------------------------------------------------------------------------------------
-
-    def held_out(self, task: Task) -> ImageSet:
-        """The pictures that judge: the test set, or, while tuning, the validation set."""
-        if self.config.data.split == "tuning":
-            assert task.validation is not None
-            return task.validation
-        return task.test
 
     def _evaluate(self, task: Task) -> None:
         row: list[float] = []
-        predictions: list[tuple[str, int, int]] = []
-        so_far = self.stream[: task.index + 1]
-        total = sum(len(self.held_out(t)) for t in so_far)
-        with self.progress.bar(self._label(task, "evaluate"), total, "images") as bar:
-            for earlier in so_far:
-                answers = list(self.predict(self.held_out(earlier), bar))
+        said: list[Prediction] = []
+        judging = [held_out(earlier, self.config.data.split == "tuning") for earlier in self.stream[: task.index + 1]]
+        with self.progress.bar(self._label(task, "evaluate"), sum(map(len, judging)), "images") as bar:
+            for images in judging:
+                answers = list(self.predict(images, bar))
                 if answers:
                     row.append(100.0 * sum(true == answer for _, true, answer in answers) / len(answers))
-                predictions += answers
+                said += answers
         self.state.accuracy.append(row)
         self.watch(self.state)
-        self.state.predictions = predictions if task.index == len(self.stream) - 1 else []
+        self.state.predictions = said if task.index == len(self.stream) - 1 else []
         self.progress.say(f"after task {task.index + 1}: {sum(row) / max(1, len(row)):.2f} % over {len(row)} tasks")
 
-    @torch.inference_mode()
-    def predict(self, images: ImageSet, bar: Bar | None = None) -> Iterator[tuple[str, int, int]]:
+    def predict(self, images: ImageSet, bar: Bar | None = None) -> Iterator[Prediction]:
         """Image id, true row and predicted row."""
-        loader = self._loader(images, ("evaluate",), augment=False, shuffle=False, drop=False)
-        names = loader.images.ids
-        done = 0
-        for batch in self._feed.pictures(loader, Chance(self.config.seed, ("evaluate",))):
-            with self.runtime.autocast():
-                answers = self.runtime.gather(self.method.logits(batch, self.vit).argmax(1), batch.share)
-            rows = self.runtime.gather(batch.rows_B, batch.share)
-            for true, answer in zip(rows.tolist(), answers.tolist(), strict=True):
-                yield names[done], true, answer
-                done += 1
+        for answers in predictions(self._feed, images, LabelSpace(self.state.names)):
+            yield from answers
             if bar is not None:
                 bar.advance(len(answers))
             self._check_stop()

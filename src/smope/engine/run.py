@@ -20,6 +20,7 @@ from smope.config import RunConfig
 from smope.data import TaskStream, Transform, load_dataset
 from smope.engine import checkpoint, live, record
 from smope.engine.checkpoint import Progressed, telling_disk_errors
+from smope.engine.evaluation import held_out
 from smope.engine.loop import Loop
 from smope.engine.record import changed_keys
 from smope.engine.runtime import Runtime, runtime_for
@@ -189,8 +190,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _check_measurable(stream: TaskStream, tuning: bool) -> None:
     for task in stream:
-        held_out = task.validation if tuning else task.test
-        if not held_out:
+        if not held_out(task, tuning):
             kind = "validation" if tuning else "test"
             raise ConfigError(
                 f"Task {task.index + 1} ({', '.join(task.classes[:3])}...) has no {kind} images.",

@@ -36,7 +36,6 @@ R = P+K-1, S = D+K-1, C width, X length of a key, T tasks, Y weight and bias (2)
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -50,10 +49,12 @@ from smope.attention import prefix_scores
 from smope.backbones import PLAIN, Block, FrozenViT, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.errors import ConfigError
-from smope.head import Growing, Head, appended
+from smope.head import appended
 from smope.methods.base import Method, MethodConfig, centred_parameter, refuse_weight_decay
+from smope.methods.likeness import name_similarity, prototype_similarity
 from smope.methods.registry import register
 from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
+from smope.methods.task_norms import NormedHead, TaskNorms
 from smope.prompts import check_blocks, orthogonal
 from smope.statistics import ClassStatistics
 
@@ -85,9 +86,6 @@ class ConvPromptConfig(MethodConfig):
         return self
 
 
-# -- the parts -----------------------------------------------------------------------------------------------------------
-
-
 class Matcher(nn.Module):
     """Two layers from a CLS token to the space of the keys, drawn as torch draws linear layers."""
 
@@ -102,43 +100,6 @@ class Matcher(nn.Module):
         return F.linear(F.relu(F.linear(cls_BC, self.weight_1, self.bias_1)), self.weight_2, self.bias_2)
 
 
-class TaskNorms(Growing):
-    """A LayerNorm's weight and bias for each task, as offsets from 1 and 0, and which task a head row belongs to (-1: none)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.offsets_TYC = nn.Parameter(torch.zeros(0, 2, width))
-        self.task_M: Tensor
-        self.register_buffer("task_M", torch.zeros(0, dtype=torch.int64))
-
-    def grow(self, rows: int, *, new_task: bool) -> None:
-        """Room for so many rows: of a task of their own, or of none."""
-        task = len(self.offsets_TYC) if new_task else -1
-        self.task_M = torch.cat([self.task_M, self.task_M.new_full((rows,), task)])
-        self.offsets_TYC = appended(self.offsets_TYC, torch.zeros(int(new_task), *self.offsets_TYC.shape[1:]))
-
-    def of_rows(self) -> Tensor:
-        """The offsets of each head row, Y,M,C; only the newest task's let a gradient through."""
-        offsets_TYC = torch.cat([self.offsets_TYC[:-1].detach(), self.offsets_TYC[-1:]])
-        choice_MT = self.task_M.unsqueeze(1) == torch.arange(len(offsets_TYC), device=self.task_M.device)
-        return torch.einsum("mt,tyc->ymc", choice_MT.to(offsets_TYC), offsets_TYC)
-
-
-class NormedHead(Head):
-    """LayerNorm and Linear for each task, the norm's weight and bias folded into the rows."""
-
-    def __init__(self, width: int, norms: TaskNorms) -> None:
-        super().__init__(width)
-        self._norms = (norms,)  # in a tuple, so that they stay the method's own module: this head's parameters are one row a class
-
-    def embed(self, feature_BD: Tensor) -> Tensor:
-        return F.layer_norm(feature_BD, feature_BD.shape[-1:])
-
-    def rows(self) -> tuple[Tensor, Tensor]:
-        weight_MC, bias_MC = self._norms[0].of_rows().unbind(0)
-        return self.weight * (1 + weight_MC), self.bias + (self.weight * bias_MC).sum(1)
-
-
 class ConvPrompter(Prompter):
     """Mixes, block by block, what the generators give, by the running CLS token; and shifts every LayerNorm of the ViT."""
 
@@ -147,8 +108,7 @@ class ConvPrompter(Prompter):
         self._keys_JX = F.normalize(keys_JX, dim=-1)
         self._matcher = matcher
         self._offsets = offsets_NYC.unbind(0)  # norm1 and norm2 of block 0, of block 1, ..., the final norm
-        before = zip(list(prompts)[1:], prompts, strict=False) if carry else ()
-        self._before = dict(before)  # the prompted block before each
+        self._before = dict(zip(list(prompts)[1:], prompts, strict=False)) if carry else {}  # the prompted block before each
         self._made: dict[int, Tensor] = {}
 
     def prompts(self, index: int) -> bool:
@@ -182,9 +142,6 @@ def generated(embedding_LWHRS: Tensor, kernels_JLWHKK: Tensor, biases_JLWH: Tens
     maps = F.conv2d(embedding_LWHRS.flatten(0, 2).unsqueeze(0), kernels, biases, groups=math.prod(groups))
     made_LWHJPD: Tensor = maps.squeeze(0).unflatten(0, (*groups, len(kernels_JLWHKK)))
     return made_LWHJPD
-
-
-# -- the method ----------------------------------------------------------------------------------------------------------
 
 
 @register
@@ -234,18 +191,14 @@ class ConvPrompt(Method):
         return replace(phase, groups=(*phase.groups, Group((self.task_norms.offsets_TYC,), lr), Group((self.offsets_NYC,), lr * share)))
 
     def loss(self, update: Update) -> LossFunction:
-        """Cross-entropy over the classes of this update, and the pull towards what the task found."""
+        """Cross-entropy over the classes of this update, and the pull towards what the task found: summed over its numbers, no mean."""
         cross_entropy = super().loss(update)
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
-            pull = {"pull": self.pull_loss()} if len(self.start) else {}
+            pull = {"pull": self.config.pull * (self._pulled() - self.start).abs().sum()} if len(self.start) else {}
             return {**cross_entropy(batch, vit), **pull}
 
         return loss
-
-    def pull_loss(self) -> Tensor:
-        """Weighted; a sum over all numbers of embedding and matcher, not a mean."""
-        return self.config.pull * (self._pulled() - self.start).abs().sum()
 
     def _pulled(self) -> Tensor:
         return torch.cat([parameter.flatten() for parameter in (self.embedding_LWHRS, *self.matcher.parameters())])
@@ -285,7 +238,11 @@ class ConvPrompt(Method):
         config = self.config
         if config.count_rule == "list":
             return config.counts[min(len(self.task_norms.offsets_TYC), len(config.counts)) - 1]
-        return self._count(name_similarity(update)) if config.count_rule == "names" else config.most
+        if config.count_rule != "names":
+            return config.most
+        if not update.names:
+            raise ConfigError("method.count_rule is names, but the classes have none.", "Use method.count_rule=prototypes.")
+        return self._count(name_similarity(update))
 
     def _count(self, similarity: float | None) -> int:
         """J_t: all of `most` where there is nothing earlier to be like."""
@@ -341,36 +298,3 @@ class ConvPrompt(Method):
 
     def facts(self) -> dict[str, Any]:
         return {"generators": len(self.keys_JX)}
-
-
-# -- how alike -----------------------------------------------------------------------------------------------------------
-
-
-def prototype_similarity(current_MC: Tensor, earlier_MC: Tensor) -> float | None:
-    """Mean over the current classes of the largest cosine with an earlier one; None where there is no earlier one."""
-    if not len(earlier_MC):
-        return None
-    return (F.normalize(current_MC, dim=1) @ F.normalize(earlier_MC, dim=1).T).amax(1).mean().item()
-
-
-def name_similarity(update: Update) -> float | None:
-    """Mean over the *earlier* names of the largest cosine with a new one; None where there is no earlier one."""
-    if not update.names:
-        raise ConfigError("method.count_rule is names, but the classes have none.", "Use method.count_rule=prototypes.")
-    current = [trigrams(update.names[row] or "") for row in update.new_rows]
-    earlier = [trigrams(name) for name in update.names[: update.known] if name is not None]
-    return sum(max(_cosine(one, other) for other in current) for one in earlier) / len(earlier) if earlier else None
-
-
-def trigrams(name: str) -> Counter[str]:
-    """How often each three letters in a row occur, capitals as small letters and two spaces at both ends.
-
-    >>> sorted(trigrams("Ox"))
-    ['  o', ' ox', 'ox ', 'x  ']
-    """
-    padded = f"  {name.lower()}  "
-    return Counter(padded[start : start + 3] for start in range(len(padded) - 2))
-
-
-def _cosine(one: Counter[str], other: Counter[str]) -> float:
-    return sum(one[gram] * other[gram] for gram in one) / math.hypot(*one.values()) / math.hypot(*other.values())

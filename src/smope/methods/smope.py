@@ -11,7 +11,7 @@ Usage counts say which experts earlier tasks rest on; while a later task trains,
 agree with the selection; the prototype loss keeps each important expert's old key close to the experts it used to wake.
 
 Where paper and released code differ there is a field, and the presets `paper` and `released` choose a side for all of them:
-`important` (F >= mean; or F >= mean of the used ones, for ever), `unused_at_test` (kept; dropped), `router` (-sum of chosen softmax
+`important` (usage >= mean; or >= mean of the used ones, for ever), `unused_at_test` (kept; dropped), `router` (-sum of chosen softmax
 weights; cross-entropy towards each chosen one with a margin), `prototype` (top-K under the current keys, sum; under the old keys,
 cross-entropy, mean), `observe_augmented`, and TAP (full covariance, from task 1; diagonal, from task 2).
 Where we differ from both: nothing; what the paper leaves open (classes that come alone or again) is in `smope.methods.base`.
@@ -162,11 +162,10 @@ class Smope(OnePrompt):
 
     def image_phases(self, update: Update) -> list[Phase]:
         epochs = self.train_config.epochs
-        phases: list[Phase] = []
+        sparse = self.train_phase("train", self._full_loss(update), epochs)
         if update.first and self.config.dense_first and self.config.top_k != -1:
-            phases.append(self.train_phase("dense", super().loss(update), max(1, epochs // 2)))
-        phases.append(self.train_phase("train", self._full_loss(update), epochs))
-        return phases
+            return [self.train_phase("dense", super().loss(update), max(1, epochs // 2)), sparse]
+        return [sparse]
 
     def observations(self, update: Update, alone: bool) -> list[Observe]:
         """Statistics with the selection of a prediction, usage with clean scores: one pass where the two are the same."""
@@ -181,7 +180,7 @@ class Smope(OnePrompt):
         def look_at_choices(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
             prompter = ExpertPrompter(self, self._clean)
             vit(batch.images, prompter)
-            return dict(_choices(prompter))
+            return _choices(prompter)
 
         def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
             if "feature" in seen:
@@ -199,9 +198,8 @@ class Smope(OnePrompt):
     def prompter(self, batch: Batch, training: bool) -> Prompter:
         if not self.config.aggregate:
             return super().prompter(batch, training)
-        if not training:
-            return ExpertPrompter(self, self._at_test)
-        return ExpertPrompter(self, None)  # the dense phase trains every expert; the sparse one makes its own prompter
+        # what trains here is the dense phase, with every expert; the sparse one makes its own prompter
+        return ExpertPrompter(self, None if training else self._at_test)
 
     def _clean(self, slot: int, score_BHP: Tensor) -> Tensor:
         k = self.config.top_k if self.config.top_k != -1 else self.config.experts
@@ -236,10 +234,6 @@ class Smope(OnePrompt):
         self.usage_LHP += chosen_NLHP.sum(0).to(self.usage_LHP)
         self.images_seen += len(chosen_NLHP)
 
-    def frequency_LHP(self) -> Tensor:
-        """F: the share of all images so far that chose each expert."""
-        return self.usage_LHP / self.images_seen.clamp_min(1)
-
     def facts(self) -> dict[str, Any]:
         return {"usage": self.usage_LHP.tolist(), "images_seen": int(self.images_seen)}
 
@@ -255,8 +249,7 @@ class Smope(OnePrompt):
     # -- losses ----------------------------------------------------------------------------------------------------------
 
     def _full_loss(self, update: Update) -> LossFunction:
-        config = self.config
-        if not config.aggregate:
+        if not self.config.aggregate:
             return super().loss(update)
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
@@ -302,8 +295,7 @@ class Smope(OnePrompt):
         chosen_LHpP = top_k(self.old_keys_LHPD @ self.old_keys_LHPD.transpose(-1, -2), k)
         per_prototype_LHp = -(logits_LHpP.log_softmax(-1) * chosen_LHpP).sum(-1)
         count_LH = mine_LHP.sum(-1).clamp_min(1)
-        total: Tensor = ((per_prototype_LHp * mine_LHP).sum(-1) / count_LH).sum()
-        return total
+        return ((per_prototype_LHp * mine_LHP).sum(-1) / count_LH).sum()
 
 
 def _range(score: Tensor) -> Tensor:
