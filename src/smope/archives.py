@@ -14,7 +14,7 @@ from typing import IO
 
 from smope import files
 from smope.assets import telling_disk_errors
-from smope.errors import AssetError
+from smope.errors import AssetError, in_a_line
 from smope.progress import SILENT, Progress
 
 #: what the standard library raises when an archive is not whole
@@ -95,5 +95,5 @@ def _wanted_members(archive: Path, is_wanted: Callable[[str], bool]) -> Iterator
 
 
 def _damaged(archive: Path, error: Exception) -> AssetError:
-    reason = " ".join(str(error).split())[:200].rstrip(".")
+    reason = in_a_line(error)
     return AssetError(f"{archive} is damaged: {reason}.", "Delete it and fetch it again.")

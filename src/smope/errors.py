@@ -52,3 +52,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"Did you mean '{close[0]}'?"
     return f"Known: {', '.join(options)}."
+
+
+def in_a_line(error: BaseException, most: int = 160) -> str:
+    """What another library's error says, to stand inside a sentence of ours: one line, no full stop, cut between words.
+
+    >>> in_a_line(ValueError("bad\\n  magic number.")), in_a_line(KeyError()), in_a_line(OSError("no such thing here"), most=12)
+    ('bad magic number', 'KeyError', 'no such …')
+    """
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= most else text[:most].rsplit(" ", 1)[0] + " …"

@@ -89,6 +89,19 @@ def test_weight_decay_would_move_frozen_generators_and_is_refused():
         Subject(ConvPrompt, SMALL, train=TrainConfig(optimizer={"weight_decay": 0.01})).fresh()
 
 
+def test_blocks_may_be_named_in_any_order():
+    """The block before is the one before in the ViT, not in the list."""
+    subject = Subject(ConvPrompt, {**SMALL, "blocks": [0, 2]})
+    turned = Subject(ConvPrompt, {**SMALL, "blocks": [2, 0]})
+    method, other = subject.after(1), turned.after(1)
+    state = dict(method.state_dict())
+    for name, axis in (("kernels_JLWHKK", 1), ("biases_JLWH", 1), ("embedding_LWHRS", 0)):
+        state[name] = state[name].flip(axis)
+    other.load_state_dict(state)
+    images = subject.stream()[0].images_N3HW
+    torch.testing.assert_close(turned.logits(other, images), subject.logits(method, images), rtol=0, atol=1e-12)
+
+
 # -- growth --------------------------------------------------------------------------------------------------------------------
 
 

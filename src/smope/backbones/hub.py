@@ -15,7 +15,7 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
-from smope.errors import AssetError
+from smope.errors import AssetError, in_a_line
 
 INSTALL = "pip install 'smope[hub]'"
 _PATIENCE_SECONDS = 5.0
@@ -41,7 +41,7 @@ def download(repository: str, filename: str) -> Path:
     try:
         return Path(client.hf_hub_download(repository, filename, etag_timeout=_PATIENCE_SECONDS))
     except Exception as error:  # of many kinds, which change with the HTTP library that the client stands on
-        reason = " ".join(str(error).split())[:160].rstrip(".")
+        reason = in_a_line(error)
         raise AssetError(f"{wanted} cannot be fetched: {reason}.", f"Try again. {by_hand}") from error
 
 

@@ -28,7 +28,7 @@ from smope.backbones import hub
 from smope.backbones.layouts import expected_shapes
 from smope.backbones.onnx_weights import read_onnx
 from smope.backbones.vit import VitShape
-from smope.errors import AssetError, SmopeError, WeightsError
+from smope.errors import AssetError, SmopeError, WeightsError, in_a_line
 from smope.progress import Progress
 
 _PATIENCE_SECONDS = 10.0
@@ -181,7 +181,7 @@ def read_checkpoint(path: Path) -> Mapping[str, object]:
     except SmopeError:
         raise
     except Exception as error:  # a damaged file stumbles anywhere: in safetensors, in a zip's folder, in a pickle's opcodes, in torch
-        reason = " ".join(str(error).split())[:160]
+        reason = in_a_line(error)
         raise AssetError(f"{path} cannot be read as a checkpoint: {reason}.", "It may be damaged, or hold more than tensors.") from error
     if not isinstance(raw, Mapping) or not all(isinstance(key, str) for key in raw):
         raise WeightsError(f"{path} holds a {type(raw).__name__}, not a state dict.", "Save the model's state_dict() and give that file.")

@@ -31,7 +31,7 @@ from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import logits_of
 from smope.classifier.places import from_nearest
 from smope.engine.runtime import SingleProcess
-from smope.errors import SmopeError
+from smope.errors import SmopeError, in_a_line
 from smope.methods import Method
 
 INSTALL = "pip install 'smope[export]'"
@@ -206,7 +206,6 @@ def _reason(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    text = " ".join(str(cause).split())
-    if "data-dependent" in text:
+    if "data-dependent" in str(cause):
         return "its prediction goes one way or another by what it computes, and a graph has one way"
-    return text[:200].rstrip(".") or type(cause).__name__
+    return in_a_line(cause)

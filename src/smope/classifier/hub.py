@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import tempfile
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from smope.backbones import hub as client_of
 from smope.classifier import adapter
 from smope.classifier.adapter import Document
 from smope.classifier.card import model_card
-from smope.errors import SmopeError
+from smope.errors import SmopeError, in_a_line
 
 FILENAME = "classifier.smope"
 CARD = "README.md"
@@ -79,7 +78,7 @@ def _telling(problem: str, repo: str, revision: str | None = None) -> Iterator[N
         yield
     except Exception as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
-        reason = textwrap.shorten(str(error), 160, placeholder=" …").rstrip(".") or type(error).__name__
+        reason = in_a_line(error)
         raise HubError(f"{problem}: {reason}.", _remedy(type(error).__name__, status, repo, revision)) from error
 
 

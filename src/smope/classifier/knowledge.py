@@ -20,6 +20,7 @@ from smope.classifier.settings import Settings
 from smope.config import RunConfig
 from smope.data import Transform
 from smope.engine.runtime import Runtime
+from smope.errors import in_a_line
 from smope.labels import LabelSpace
 from smope.methods import Method, build
 
@@ -110,7 +111,7 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
     try:
         fresh.method.load_state_dict({name.removeprefix(_METHOD): tensor for name, tensor in learned.items()})
     except RuntimeError as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = in_a_line(error)
         raise AdapterError(
             f"{place} does not hold what method '{document.config.method['name']}' needs: {reason}.", "Learn anew."
         ) from None

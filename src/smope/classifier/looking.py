@@ -21,7 +21,7 @@ from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.pictures import Picture, batches, left_out, name_of, open_picture
 from smope.data import ImageSet, Skipped
 from smope.data.decoding import Pixels
-from smope.errors import DataError
+from smope.errors import DataError, in_a_line
 from smope.methods import Batch, Chance, Method
 
 _THREADS = 2  #: that read files while others compute
@@ -62,7 +62,7 @@ def check_it_sees(body: Body, known: Knowledge, place: str) -> None:
     try:
         (part,) = look(body, known, [blank])
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = in_a_line(error)
         raise AdapterError(f"{place} holds parts that do not fit together: {reason}.", "The file was damaged; learn anew.") from None
     if part.seen is None or part.seen.logits_BC.shape != (1, len(known.labels)):
         raise AdapterError(f"{place} answers for other classes than it names.", "The file was damaged; learn anew.")

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from smope.errors import DataError
+from smope.errors import DataError, in_a_line
 
 _REMEDY = "Take the file from the set's home; this one may be damaged, or made to do harm."
 _KINDS = "biuf"  # booleans, integers, unsigned ones, floats
@@ -119,7 +119,7 @@ def read_plain_pickle(path: Path) -> Any:
     except OSError:
         raise
     except Exception as cause:  # a damaged pickle stumbles anywhere: EOFError, IndexError, TypeError, MemoryError ...
-        reason = " ".join(str(cause).split()).rstrip(".") or type(cause).__name__
+        reason = in_a_line(cause)
         raise DataError(f"'{path}' is no whole pickle of plain data: {reason}.", _REMEDY) from cause
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from smope.errors import ConfigError
+from smope.errors import ConfigError, in_a_line
 from smope.launch import place
 from smope.methods import Share
 
@@ -106,7 +106,7 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device, dtype=torch.float64)
     except (RuntimeError, AssertionError, TypeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
+        reason = in_a_line(error)
         raise ConfigError(f"device={name} cannot be used here: {reason}.", "Use device=cpu, or device=auto.") from None
     return device
 

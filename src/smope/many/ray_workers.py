@@ -18,7 +18,7 @@ from typing import Any
 
 from smope.engine.loop import Interrupted
 from smope.engine.run import RECORD
-from smope.errors import ConfigError
+from smope.errors import ConfigError, in_a_line
 from smope.files import write_json
 from smope.many.tasks import ATTEMPTS, UNSEEN, Failure, Outcome, RunTask, Status, Stop, Watcher
 from smope.many.work import STOPPED, do
@@ -70,7 +70,7 @@ def _connected(ray: Any, address: str | None, options: Mapping[str, Any]) -> Ite
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **{**here, **options})
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = in_a_line(error)
         raise ConfigError(f"Ray does not answer: {reason}.", "Check --ray-address; without it Ray starts on this machine.") from None
     try:
         yield
@@ -211,7 +211,7 @@ class _Crew:
             self._again.append(task)
             return None
         self._watcher.ends(task, "failed")
-        reason = " ".join(str(error).split())[:200]
+        reason = in_a_line(error)
         return Outcome(task, failure=Failure(f"Its worker died {ATTEMPTS} times: {reason}", "Is there memory enough? See Ray's logs."))
 
     def _show(self) -> None:

@@ -38,6 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -108,7 +109,7 @@ class ConvPrompter(Prompter):
         self._keys_JX = F.normalize(keys_JX, dim=-1)
         self._matcher = matcher
         self._offsets = offsets_NYC.unbind(0)  # norm1 and norm2 of block 0, of block 1, ..., the final norm
-        self._before = dict(zip(list(prompts)[1:], prompts, strict=False)) if carry else {}  # the prompted block before each
+        self._before = dict(pairwise(sorted(prompts, reverse=True))) if carry else {}  # the prompted block before each, as the ViT walks
         self._made: dict[int, Tensor] = {}
 
     def prompts(self, index: int) -> bool:

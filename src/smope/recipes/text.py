@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from smope.errors import ConfigError
+from smope.errors import ConfigError, in_a_line
 
 _TAG = "tag:yaml.org,2002:"
 #: what the safe loader raises on a text that is none, or whose tags promise what their values do not keep (`!!int x`)
@@ -86,6 +86,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return " ".join(str(error).split())
+        return in_a_line(error)
     mark = error.problem_mark
     return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or error.context}"
