@@ -1,3 +1,4 @@
+# --8<-- [start:head]
 """Quiet prompt: ordinary prefix tuning whose prompt starts low and finds its own volume. An example of a method, and no paper's.
 
 A fresh prefix is random, and from the first step on it pulls every token away from what the frozen ViT would have seen. Here each
@@ -23,6 +24,8 @@ from smope.config import TapConfig, TrainConfig
 from smope.methods import Batch, Chance, register
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.prompts import PrefixPrompter
+
+# --8<-- [end:head]
 
 
 # --8<-- [start:config]
