@@ -31,7 +31,7 @@ def bench(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
 ) -> None:
-    """Measure what the project claims of its speed: every contestant takes its turn in every round, and ratios are medians over rounds."""
+    """Measure what the project claims about speed: contestants take turns in every round, and ratios are medians over rounds."""
     from smope.benchmark import SECTIONS, Setting, measure
 
     names = sections or list(SECTIONS)
