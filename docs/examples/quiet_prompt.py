@@ -1,15 +1,21 @@
-"""Quiet prompt: ordinary prefix tuning whose prompt starts low and finds its own volume. An example of a method, and no paper's.
+# --8<-- [start:head]
+"""Quiet prompt: prefix tuning whose prompt starts low and finds its volume.
 
-A fresh prefix is random, and from the first step on it pulls every token away from what the frozen ViT would have seen. Here each
-prompted block l has one learnable number, its volume, added to all of its prefix scores:
+An example of a method, and no paper's. A fresh prefix is random, and from
+the first step on it pulls every token away from what the frozen ViT would
+have seen. Here each prompted block l has one learnable number, its volume,
+added to all of its prefix scores:
 
     out_i = softmax([q_i.p_j / sqrt(D) + volume_l, q_i.k_m / sqrt(D)]) [values; v]
 
-so that the prefix's share of a token is multiplied by about exp(volume). It starts at -3, where it is nearly the plain ViT.
+so that the prefix's share of a token is multiplied by about exp(volume). It
+starts at -3, where it is nearly the plain ViT.
 
-Where we differ: from `one-prompt` in the volume alone; at volume 0 the two are the same.
+Where we differ: from `one-prompt` in the volume alone; at volume 0 the two
+are the same.
 
-Axes: B images, H heads, N tokens, P prefix entries, D dimensions of a head, L prompted blocks, C width.
+Axes: B images, H heads, N tokens, P prefix entries, D dimensions of a head,
+L prompted blocks, C width.
 """
 
 from __future__ import annotations
@@ -24,12 +30,17 @@ from smope.methods import Batch, Chance, register
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.prompts import PrefixPrompter
 
+# --8<-- [end:head]
+
 
 # --8<-- [start:config]
 class QuietConfig(PrefixConfig):
     """One prompt's fields, and where the volume begins."""
 
-    volume: float = Field(-3.0, description="added to every prefix score at the start (our choice; 0 is ordinary prefix tuning)")
+    volume: float = Field(
+        -3.0,
+        description="added to every prefix score at the start (our choice)",
+    )
 
 
 # --8<-- [end:config]

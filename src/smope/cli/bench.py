@@ -32,7 +32,7 @@ def bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what the project claims of its speed: every contestant takes its turn in every round, and ratios are medians over rounds."""
+    """Measure what the project claims about speed: contestants take turns in every round, and ratios are medians over rounds."""
     from smope.benchmark import SECTIONS, Setting, measure
 
     names = sections or list(SECTIONS)

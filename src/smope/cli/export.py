@@ -34,7 +34,7 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write one ONNX file that runs without torch. It is checked against PyTorch first; a file that answers otherwise is not left there."""
+    """Write one ONNX file that runs without torch. It is compared with PyTorch first; one that answers differently is not left there."""
     from smope import ContinualClassifier
     from smope.cli.progress import reporter
 
@@ -57,7 +57,7 @@ def push(
     public: Annotated[bool, typer.Option("--public", help="For everyone to read, if the repository is new.")] = False,
     message: Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT", help="What changed.", show_default=False)] = None,
 ) -> None:
-    """Bring an adapter to the Hugging Face hub, with a page that says what it knows. Log in first: hf auth login."""
+    """Upload an adapter to the Hugging Face hub, with a page that says what it knows. Log in first: hf auth login."""
     from smope.classifier import adapter, hub
 
     document, tensors = adapter.read(file)
@@ -70,7 +70,7 @@ def pull(
     file: Adapter,
     revision: Annotated[str | None, typer.Option(metavar="NAME", help="A branch, a tag or a commit.", show_default="the newest")] = None,
 ) -> None:
-    """Fetch an adapter from the Hugging Face hub. A file that is there is kept beside it: `smope undo` brings it back."""
+    """Download an adapter from the Hugging Face hub. A file that was there is kept beside it: `smope undo` brings it back."""
     from smope.classifier import adapter, hub
 
     with adapter.alone(file):

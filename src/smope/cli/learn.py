@@ -60,7 +60,7 @@ def learn(
 
 
 def undo(file: Adapter) -> None:
-    """Go back one update. There is one such step."""
+    """Take the last update back. Only the last one can be."""
     from smope.classifier.adapter import alone, step_back
 
     with alone(file):

@@ -14,13 +14,11 @@ from smope.cli.options import Adapter, Weights
 if TYPE_CHECKING:
     from smope.classifier import ContinualClassifier
 
-Ending = Annotated[str, typer.Argument(metavar="CLASS", help="The class that ends.")]
-
 
 def rename(
     file: Adapter,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="What the class is called.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="What it shall be called.")],
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The class's name now.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
     backbone_file: Weights = None,
 ) -> None:
     """Give a class another name. To make two classes one, merge them."""
@@ -31,17 +29,19 @@ def rename(
 
 def merge(
     file: Adapter,
-    name: Ending,
-    into: Annotated[str, typer.Argument(metavar="INTO", help="The class that its pictures count for from now on.")],
+    name: Annotated[str, typer.Argument(metavar="CLASS", help="The class to merge; its name is gone afterwards.")],
+    into: Annotated[str, typer.Argument(metavar="INTO", help="The class that it becomes part of.")],
     backbone_file: Weights = None,
 ) -> None:
-    """Make a class a part of another: what is remembered of the two is put together, and the head learns it anew."""
+    """Make one class part of another: what is remembered of the two is pooled, and the head is trained again."""
     with _changed(file, backbone_file) as classifier:
         classifier.merge(name, into)
     say(stdout(), f"'{name}' is now part of '{into}'; {file} knows {_classes(classifier)}")
 
 
-def remove(file: Adapter, name: Ending, backbone_file: Weights = None) -> None:
+def remove(
+    file: Adapter, name: Annotated[str, typer.Argument(metavar="CLASS", help="The class to remove.")], backbone_file: Weights = None
+) -> None:
     """Take a class out: it is never predicted again, and what was remembered of it is gone."""
     with _changed(file, backbone_file) as classifier:
         classifier.remove(name)

@@ -22,7 +22,7 @@ Backbone = Annotated[
     typer.Option(metavar="NAME", help="Frozen network of a new adapter; `smope backbones` lists them.", show_default="the best to be had"),
 ]
 ImageSize = Annotated[
-    int | None, typer.Option(min=1, metavar="PX", help="Side of what a new adapter sees; 112 and 84 are faster.", show_default="224")
+    int | None, typer.Option(min=1, metavar="PX", help="Pictures are scaled to this side; 112 and 84 are faster.", show_default="224")
 ]
 Overrides = Annotated[
     list[str] | None,

@@ -37,12 +37,12 @@ def predict(
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated, with a header.")] = False,
     false_alarm: Annotated[
         float | None,
-        typer.Option(metavar="SHARE", help="Of known pictures that may be called none of these.", show_default="the adapter's"),
+        typer.Option(metavar="SHARE", help="Share of known pictures that may be called none of these.", show_default="the adapter's"),
     ] = None,
     backbone_file: Weights = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
-    """Name the class of each picture. Those that cannot be read are told on stderr and passed over."""
+    """Name the class of each picture. One that cannot be read is skipped, and named on stderr."""
     if as_json and as_csv:
         raise ConfigError("--json and --csv exclude each other.", "Give one of them.")
     from smope import ContinualClassifier

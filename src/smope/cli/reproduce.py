@@ -42,7 +42,7 @@ def reproduce(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A table or a figure; without it, what there is.")] = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Run it on this set.", show_default="the paper's own")] = None,
     backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Run it on this backbone.", show_default="the recipes'")] = None,
-    seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Such as 0-4, or 0,2.")] = "0-4",
+    seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Seeds of the runs, such as 0-4 or 0,2.")] = "0-4",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables and figures go.")] = Path("reproduced"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and about how long; run nothing.")] = False,
     no_runs: Annotated[bool, typer.Option("--no-runs", help="Write the table from what is there; the rest stands as not yet run.")] = False,

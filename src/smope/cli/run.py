@@ -35,7 +35,7 @@ def run(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="Changes to the recipe, with dotted keys.", show_default=False),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Instead of the recipe's own.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="S", help="Seed, instead of the recipe's own.", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.", show_default="runs/RECIPE/seedS")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run; RECIPE may then be its folder.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write curves for TensorBoard to DIR as it learns.")] = False,

@@ -21,10 +21,12 @@ Examples:
 def serve(
     file: Adapter,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 for everyone who can reach it.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="SMOPE_TOKEN", help="Asked of every client.", show_default="none on this machine; else one is made and shown"),
+        typer.Option(
+            envvar="SMOPE_TOKEN", help="Every client must send it.", show_default="none on this machine; else one is made and shown"
+        ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     backbone_file: Weights = None,

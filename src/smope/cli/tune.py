@@ -58,10 +58,12 @@ def tune(
     trials: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many points are tried.", show_default="every point of a grid")
     ] = None,
-    seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Of every trial, such as 0-2; its score is their mean.")] = "0",
-    score: Annotated[Score, typer.Option(help="What is made as large as can be.")] = Score.faa,
-    sampler: Annotated[Sampler, typer.Option(help="Who chooses the points of --trials.")] = Sampler.tpe,
-    study: Annotated[str | None, typer.Option(metavar="NAME", help="Its name; the same name goes on.", show_default="the recipe's")] = None,
+    seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Seeds of every trial, such as 0-2; its score is their mean.")] = "0",
+    score: Annotated[Score, typer.Option(help="What is maximised.")] = Score.faa,
+    sampler: Annotated[Sampler, typer.Option(help="How the points of --trials are chosen.")] = Sampler.tpe,
+    study: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the study; the same name continues it.", show_default="the recipe's")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the studies.")] = Path("runs/tune"),
     on: OnOption = On.local,
     jobs: JobsOption = None,
