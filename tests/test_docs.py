@@ -29,6 +29,9 @@ TINY = (
 pytestmark = pytest.mark.xdist_group("docs")
 
 
+pytestmark = pytest.mark.timeout(900)  # whichever test comes first builds the site, which takes minutes on a busy machine
+
+
 # -- the site ----------------------------------------------------------------------------------------------------------------
 
 

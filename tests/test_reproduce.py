@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from smope.engine.record import NUMERICS, run_key
+from smope.engine.record import NUMERICS, digest, run_key
 from smope.engine.run import run
 from smope.errors import ConfigError
 from smope.methods import resolve
@@ -204,6 +204,10 @@ def test_loss_curves_are_drawn_from_a_watched_run(recipe, tmp_path):
 def test_a_record_is_verified_by_running_it_again(done, tmp_path):
     record = done[3][0].record
     (tmp_path / "record.json").write_text(json.dumps(record))
+    assert verify(tmp_path / "record.json") == []
+    older = {**record, "config": {key: value for key, value in record["config"].items() if value is not None}}
+    assert older["config"].keys() < record["config"].keys()  # made before some option that is left empty was there
+    (tmp_path / "record.json").write_text(json.dumps({**older, "digest": digest(older)}))
     assert verify(tmp_path / "record.json") == []
     (tmp_path / "record.json").write_text(json.dumps({**record, "digest": "0" * 64, "faa": 1.0}))
     (difference,) = verify(tmp_path / "record.json")

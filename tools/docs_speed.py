@@ -21,8 +21,8 @@ _NONE = """\
 
 
 def measurements(folder: Path) -> list[dict[str, Any]]:
-    """All measurements in a folder, by file name."""
-    return [read_json(path) for path in sorted(folder.glob("*.json"))] if folder.is_dir() else []
+    """All measurements in a folder, by file name; those of a part, such as the products, after those of the whole."""
+    return [read_json(path) for path in sorted(folder.glob("*.json"), key=lambda path: (not path.name.startswith("vit"), path.name))]
 
 
 def page(folder: Path) -> str:

@@ -76,6 +76,7 @@ def test_resuming_with_other_settings_is_refused_by_name(call: Call, finished: P
     ("words", "hint"),
     [
         (["--resume", "empty"], "no config.json"),
+        (["--resume", "nowhere/seed0"], "no run folder 'nowhere/seed0'"),
         (["--resume", "empty", "--out", "other"], "--out"),
         (["empty"], "smope run --resume empty"),
         (["emoji-r/smop"], "emoji-r/smope"),

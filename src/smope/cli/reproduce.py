@@ -70,6 +70,8 @@ def reproduce(
     runs, absent = runs_of(planned), lacking(planned)
     if study.runs:
         say(console, f"{study.title}: {len(runs) - len(absent)} of {len(runs)} runs are there{_time(planned)}", "bold")
+    else:
+        say(console, f"{study.title}: needs no runs", "bold")
     if dry_run:
         for one in absent:
             say(console, f"{one.cell.command(one.seed, more)}{_work(one)}")
@@ -216,5 +218,8 @@ def verify(
         say(stderr(), f"Stopped. {kept}")
         raise typer.Exit(STOPPED) from None
     if differences:
-        raise SmopeError(f"{record} was not reproduced: {'; '.join(differences)}.", "Compare versions and machine in both records.")
+        remedy = (
+            f"Compare versions and machine in both records; the second is in {out}." if out else "With --out DIR the second record is kept."
+        )
+        raise SmopeError(f"{record} was not reproduced: {'; '.join(differences)}.", remedy)
     say(console, f"{record} was reproduced: the digests are equal", "bold green")

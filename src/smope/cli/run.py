@@ -13,7 +13,7 @@ from smope.cli.options import Recipe
 from smope.errors import CheckpointError, ConfigError
 from smope.files import read_json
 from smope.launch import came_alone, place
-from smope.recipes import apply_overrides, load_recipe
+from smope.recipes import apply_overrides, list_recipes, load_recipe
 
 if TYPE_CHECKING:
     from smope.config import RunConfig
@@ -79,6 +79,8 @@ def _plan(recipe: str, overrides: Sequence[str], seed: int | None, out: Path | N
             raise ConfigError(f"--out {out} was given, but the run is in '{recipe}' already.", "Leave --out out.")
         seeded = [] if seed is None else [f"seed={seed}"]
         return resolve(apply_overrides(_settings(started), [*overrides, *seeded])), started
+    if resume and not started.is_file() and recipe not in {info.name for info in list_recipes()}:
+        raise CheckpointError(f"There is no run folder '{recipe}', and no recipe of that name.", "Name the folder that `smope run` said.")
     config = resolve(load_recipe(recipe, overrides, seed))
     return config, out or Path("runs") / config.recipe / f"seed{config.seed}"
 
