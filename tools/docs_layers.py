@@ -66,7 +66,7 @@ def _file(module: str) -> Path:
 
 def contract() -> str:
     """Every check of the contract with its promise, in its own words."""
-    from smope.methods.contract import checks
+    from smope.testing import checks
 
     rows = [(check.__name__.removeprefix("check_").replace("_", " "), inspect.getdoc(check) or "") for check in checks()]
     return "\n".join(["| check | promise |", "|---|---|", *(f"| {name} | {words} |" for name, words in rows)])

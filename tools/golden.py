@@ -24,9 +24,9 @@ import torch
 
 from smope.files import write_json
 from smope.methods import Method, known_methods
-from smope.methods.contract import Subject
-from smope.methods.contract_subject import SHORT_TAP, TRAIN, small_fields
-from smope.methods.task import Batch, Losses, LossFunction, Phase, Train, Update
+from smope.phases import Batch, Losses, LossFunction, Phase, Train, Update
+from smope.testing.contract import Subject
+from smope.testing.subject import SHORT_TAP, TRAIN, small_fields
 
 PATH = Path(__file__).resolve().parents[1] / "tests" / "golden" / "methods.json"
 TOLERANCE = 1e-6  #: of a figure, relative to it or to one, whichever is larger

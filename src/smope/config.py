@@ -1,7 +1,7 @@
 """What a run is made of, as typed sections. A recipe is a YAML file of these fields; nothing is hidden in code.
 
-No torch here: a config can be read, checked and compared on any machine. The `method` section stays a plain mapping at
-this level, because each method's own file holds its own fields (`smope.methods` checks them).
+No torch here: a config can be read, checked and compared on any machine. The sections in `PLUGINS` stay plain mappings
+at this level, because each method's and head's own file holds its own fields (`smope.methods` checks them).
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from smope.errors import ConfigError, nearest
+
+#: sections whose fields belong to the class they name: naming another one begins the section anew
+PLUGINS = ("method", "head")
 
 
 class Section(BaseModel):
@@ -133,6 +136,7 @@ class RunConfig(Section):
     recipe: str = Field("", description="the recipe this came from")
     protocol: str = Field("", description="short name of the training protocol, printed in tables")
     method: dict[str, Any] = Field(default_factory=dict, description="name, preset and the method's own fields")
+    head: dict[str, Any] = Field(default_factory=dict, description="name of the head and its own fields; the method's own if empty")
     backbone: BackboneConfig = BackboneConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
@@ -223,6 +227,17 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
+
+
+def with_today_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config that an older version wrote, with the keys of today."""
+    method, tap = config.get("method"), config.get("tap")
+    if not isinstance(method, Mapping) or "distance" not in method or method.get("name") != "ncm" or "head" in config:
+        return dict(config)
+    # the distance of `ncm` is its head's now, and of no use to the linear head that TAP trains in its place
+    rest = {key: value for key, value in method.items() if key != "distance"}
+    plain = isinstance(tap, Mapping) and tap.get("kind") == "off"
+    return {**config, "method": rest, **({"head": {"name": "ncm", "distance": method["distance"]}} if plain else {})}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -19,8 +19,8 @@ from PIL import Image
 
 from smope.engine.run import run
 from smope.methods import known_methods, resolve
-from smope.methods.contract_subject import small_fields
 from smope.progress import SILENT, Bar
+from smope.testing.subject import small_fields
 from soak import scene
 
 TASKS = 30

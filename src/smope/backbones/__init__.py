@@ -1,6 +1,6 @@
-"""The frozen vision transformer, the prompter it asks, and where its weights come from."""
+"""The frozen vision transformer, the prompter it asks, what is read out of it, and where its weights come from."""
 
-from smope.backbones.prompter import PLAIN, Prompter
+from smope.backbones.prompter import CLS, PLAIN, Prompter, Readout
 from smope.backbones.vit import Block, FrozenViT, VitShape, fingerprint_of
 
-__all__ = ["PLAIN", "Block", "FrozenViT", "Prompter", "VitShape", "fingerprint_of"]
+__all__ = ["CLS", "PLAIN", "Block", "FrozenViT", "Prompter", "Readout", "VitShape", "fingerprint_of"]

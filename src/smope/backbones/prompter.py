@@ -1,13 +1,16 @@
-"""What a method may do inside the frozen ViT, and nothing else.
+"""What may be put into a pass of the frozen ViT (a `Prompter`), and what is read out of it (a `Readout`).
 
 A prompter is made anew for each forward pass and keeps what the losses need afterwards (scores, chosen experts), so two
 passes may run at once. The ViT walks its blocks in the open and asks the prompter at each one. With activation checkpointing it asks
 again in the backward pass, last block first: an answer may rest on what earlier blocks were told, never on which was asked last.
+
+Axes: B images, N tokens, E width of the ViT, H heads, D width of a head.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
@@ -15,34 +18,52 @@ if TYPE_CHECKING:
     from smope.backbones.vit import Block, FrozenViT
 
 
-class Prompter:
-    """The plain pass: no prefix, no extra tokens, the backbone's own norms, the CLS feature."""
+@dataclass(frozen=True)
+class Readout:
+    """Which tokens make an image's feature: from these blocks (counted from the end if negative), side by side in this order."""
 
-    #: False when a method reads more of the last block than its CLS row.
-    cls_only: bool = True
+    blocks: tuple[int, ...] = (-1,)
+    tokens: tuple[Literal["cls", "patches"], ...] = ("cls",)  #: the CLS token, the mean of the patch tokens
+    normed: bool = True  #: sent through the final LayerNorm
+
+    def width(self, dim: int) -> int:
+        """F: how many numbers a feature has."""
+        return dim * len(self.blocks) * len(self.tokens)
+
+
+#: the feature that every method of the field reads
+CLS = Readout()
+
+
+class Prompter:
+    """The plain pass: nothing is put in. Every answer of None leaves the backbone as it is."""
 
     def prompts(self, index: int) -> bool:
         """Whether block `index` gets a prefix; a block without one may skip work that only a prefix needs."""
         return False
 
-    def tokens(self, index: int, x_BNC: Tensor) -> Tensor:
-        """The tokens that enter block `index`."""
-        return x_BNC
+    def tokens(self, index: int, x_BNE: Tensor) -> Tensor:
+        """The tokens that enter block `index`. Patches must stay the last ones."""
+        return x_BNE
 
-    def norm(self, block: Block, name: str) -> tuple[Tensor, Tensor] | None:
-        """Weight and bias to use in place of the block's own `norm1` or `norm2`."""
+    def norm(self, owner: Block | FrozenViT, name: str) -> tuple[Tensor, Tensor] | None:
+        """Weight and bias to use in place of a block's own `norm1` or `norm2`, or of the ViT's final `norm`."""
         return None
 
-    def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor] | None:
+    def prefix(self, block: Block, x_BNE: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor] | None:
         """Prefix scores (already scaled) and values for this block, as `smope.attention.attend` takes them.
 
-        `x_BNC` is the block's input before its first norm; `q_BHND` are the queries of all tokens.
+        `x_BNE` is the block's input before its first norm; `q_BHND` are the queries of all tokens.
         """
         return None
 
-    def feature(self, vit: FrozenViT, x_BNC: Tensor) -> Tensor:
-        """The feature of an image: CLS after the final norm."""
-        return vit.final_norm(x_BNC[:, 0])
+    def linear(self, block: Block, name: str, h: Tensor) -> Tensor | None:
+        """Added to what the layer `name` ("qkv", "proj", "fc1", "fc2") makes of its input `h`: the place of low-rank parts."""
+        return None
+
+    def residual(self, block: Block, branch: str, x_BNE: Tensor) -> Tensor | None:
+        """Added beside the branch "attn" or "mlp", whose input before its norm is `x_BNE`: the place of adapters."""
+        return None
 
 
 PLAIN = Prompter()

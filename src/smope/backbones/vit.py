@@ -1,10 +1,10 @@
 """One explicit vision transformer, frozen, that asks a prompter for each block's prefix.
 
-No hooks, no hidden state, no copy of the ViT per method: `FrozenViT.forward(images, prompter)` is the whole story. Parameter
+No hooks, no hidden state, no copy of the ViT per method: `FrozenViT.forward(images, prompter, readout)` is the whole story. Parameter
 names follow timm (`blocks.0.attn.qkv.weight`), so checkpoints can be compared key by key.
 
-Two savings are exact and live here: frozen weights never ask for a gradient, and only the CLS row leaves the last block, so
-its queries, its attention rows and its MLP are computed for that one token (keys and values for all).
+Two savings are exact and live here: frozen weights never ask for a gradient, and where only the CLS row of the last block that is
+read is asked for, its queries, its attention rows and its MLP are computed for that one token (keys and values for all).
 
 Axes: B images, N tokens (CLS, registers, patches), C = H * D width, H heads, D dimensions of a head, S side of the patch grid.
 """
@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from smope.attention import attend
 from smope.backbones.linear import frozen_linear
-from smope.backbones.prompter import PLAIN, Prompter
+from smope.backbones.prompter import CLS, PLAIN, Prompter, Readout
 from smope.errors import ConfigError, WeightsError
 
 
@@ -105,19 +105,21 @@ class Block(nn.Module):
         """`cls_only`: return the CLS row alone, computed as if all rows were there."""
         prompted = prompter.prompts(self.index)
         h_BNC = self._norm("norm1", x_BNC, prompter)
-        if cls_only and not prompted:
+        more_BNX = prompter.linear(self, "qkv", h_BNC)
+        if cls_only and not prompted and more_BNX is None:
             q_BHND, k_BHMD, v_BHMD = self._cls_query(h_BNC)
         else:
-            q_BHND, k_BHMD, v_BHMD = self.split_heads(frozen_linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias), 3)
+            qkv_BNX = frozen_linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias)
+            q_BHND, k_BHMD, v_BHMD = self.split_heads(_plus(qkv_BNX, more_BNX), 3)
         prefix = prompter.prefix(self, x_BNC, q_BHND) if prompted else None
         scores, values = prefix if prefix is not None else (None, None)
         if cls_only:
             x_BNC, q_BHND = x_BNC[:, :1], q_BHND[:, :, :1]
             scores = scores[:, :, :1] if scores is not None else None
         mixed_BNC = attend(q_BHND, k_BHMD, v_BHMD, scores, values).transpose(1, 2).flatten(2)
-        x_BNC = x_BNC + self._scaled("ls1", frozen_linear(mixed_BNC, self.attn.proj.weight, self.attn.proj.bias))
-        h_BNC = F.gelu(frozen_linear(self._norm("norm2", x_BNC, prompter), self.mlp.fc1.weight, self.mlp.fc1.bias))
-        return x_BNC + self._scaled("ls2", frozen_linear(h_BNC, self.mlp.fc2.weight, self.mlp.fc2.bias))
+        x_BNC = self.joined("attn", "ls1", x_BNC, self._linear("proj", self.attn.proj, mixed_BNC, prompter), prompter)
+        h_BNX = F.gelu(self._linear("fc1", self.mlp.fc1, self._norm("norm2", x_BNC, prompter), prompter))
+        return self.joined("mlp", "ls2", x_BNC, self._linear("fc2", self.mlp.fc2, h_BNX, prompter), prompter)
 
     def split_heads(self, rows_BNX: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Cut `parts * C` columns into `parts` tensors of shape B,H,N,D."""
@@ -143,11 +145,19 @@ class Block(nn.Module):
         weight, bias = prompter.norm(self, name) or (own.weight, own.bias)
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
 
-    def _scaled(self, name: str, x: Tensor) -> Tensor:
-        if not self.layer_scale:
-            return x
-        scale: _Named = getattr(self, name)
-        return x * scale.gamma
+    def _linear(self, name: str, layer: _Named, h: Tensor, prompter: Prompter) -> Tensor:
+        return _plus(frozen_linear(h, layer.weight, layer.bias), prompter.linear(self, name, h))
+
+    def joined(self, branch: str, scale: str, x_BNC: Tensor, made_BNC: Tensor, prompter: Prompter) -> Tensor:
+        """The residual stream after a branch, and after what the prompter adds beside it."""
+        if self.layer_scale:
+            own: _Named = getattr(self, scale)
+            made_BNC = made_BNC * own.gamma
+        return _plus(x_BNC + made_BNC, prompter.residual(self, branch, x_BNC))
+
+
+def _plus(one: Tensor, more: Tensor | None) -> Tensor:
+    return one if more is None else one + more
 
 
 class _PatchEmbed(nn.Module):
@@ -191,20 +201,32 @@ class FrozenViT(nn.Module):
 
         return from_timm(model, image_size, heads)
 
-    def forward(self, images_B3HW: Tensor, prompter: Prompter = PLAIN) -> Tensor:
-        """The feature of each image, B,C, as the prompter asks for it."""
+    def forward(self, images_B3HW: Tensor, prompter: Prompter = PLAIN, readout: Readout = CLS) -> Tensor:
+        """The feature of each image, B,F: what `readout` takes from the pass that `prompter` puts something into."""
         x_BNC = self.embed(images_B3HW)
-        last = len(self.blocks) - 1
+        depth = len(self.blocks)
+        read = [index % depth for index in readout.blocks]
+        taken: dict[int, Tensor] = {}
         # tensors that only stand in for this call (`torch.func.functional_call`) are gone when a block would be computed again
         again = self.checkpointing and torch.is_grad_enabled() and isinstance(self.pos_embed, nn.Parameter)
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self.blocks[: max(read) + 1]):
             x_BNC = prompter.tokens(index, x_BNC)
-            cls_only = prompter.cls_only and index == last
+            cls_only = index == max(read) and readout.tokens == ("cls",)
             if again:
                 x_BNC = checkpoint(block, x_BNC, prompter, cls_only, use_reentrant=False, preserve_rng_state=False)
             else:
                 x_BNC = block(x_BNC, prompter, cls_only)
-        return prompter.feature(self, x_BNC)
+            if index in read:
+                taken[index] = self._read(x_BNC, prompter, readout)
+        return taken[read[0]] if len(read) == 1 else torch.cat([taken[index] for index in read], dim=1)
+
+    def _read(self, x_BNC: Tensor, prompter: Prompter, readout: Readout) -> Tensor:
+        """The tokens that are read after one block, side by side."""
+        patches = (self.image_size // self.shape.patch) ** 2
+        parts = [x_BNC[:, 0] if token == "cls" else x_BNC[:, -patches:].mean(1) for token in readout.tokens]
+        if readout.normed:
+            parts = [self.final_norm(part_BC, prompter) for part_BC in parts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def embed(self, images_B3HW: Tensor) -> Tensor:
         """Patches to tokens, positions added: CLS, registers (which have no position), patches."""
@@ -223,9 +245,10 @@ class FrozenViT(nn.Module):
         registers_BNC = self.reg_token.expand(patches_BNC.shape[0], -1, -1)
         return torch.cat([x_BNC[:, :1], registers_BNC, x_BNC[:, 1:]], dim=1)
 
-    def final_norm(self, x: Tensor) -> Tensor:
+    def final_norm(self, x: Tensor, prompter: Prompter = PLAIN) -> Tensor:
         """The LayerNorm after the last block."""
-        return F.layer_norm(x, x.shape[-1:], self.norm.weight, self.norm.bias, self.shape.norm_eps)
+        weight, bias = prompter.norm(self, "norm") or (self.norm.weight, self.norm.bias)
+        return F.layer_norm(x, x.shape[-1:], weight, bias, self.shape.norm_eps)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Load strictly: every missing key, every surplus key and every shape that does not fit is named."""

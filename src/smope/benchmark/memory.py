@@ -54,7 +54,7 @@ def _forget_peak() -> None:
 
 
 def _measure(kind: str, backbone: str, pixels: int, batch: int) -> float:
-    from smope.backbones import PLAIN
+    from smope.backbones import CLS
     from smope.benchmark.setting import Setting
     from smope.methods.smope import Smope
 
@@ -63,7 +63,7 @@ def _measure(kind: str, backbone: str, pixels: int, batch: int) -> float:
     assert isinstance(learner, Smope)
     setting.vit.checkpointing = kind == "smope, checkpointing"
     step = setting.naive_step(learner) if kind == "naive" else setting.step(learner)
-    Setting(backbone, pixels, 1).plain_step(PLAIN)()  # libraries load themselves on first use; that is no part of the step
+    Setting(backbone, pixels, 1).plain_step(CLS)()  # libraries load themselves on first use; that is no part of the step
     gc.collect()
     _forget_peak()
     before = _peak()

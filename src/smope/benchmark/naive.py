@@ -20,11 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from smope.backbones import Block, FrozenViT
+from smope.backbones import PLAIN, Block, FrozenViT
 from smope.engine.schedule import make_optimizer
-from smope.methods import Chance
-from smope.methods.contract_subject import Lesson
+from smope.heads.trained import TrainedHead
 from smope.methods.smope import Smope
+from smope.phases import Chance, Train
+from smope.testing import Lesson
 
 
 class NaiveSmope(nn.Module):
@@ -77,10 +78,11 @@ class NaiveSmope(nn.Module):
                 scores_BNX = torch.cat([score_BK.unsqueeze(1).expand(-1, q_BND.shape[1], -1), scores_BNX], dim=2)
                 values_BXD = torch.cat([values_BKD, v_BND], dim=1)
             mixed.append(scores_BNX.softmax(2) @ values_BXD)
-        x_BNC = x_BNC + block._scaled("ls1", F.linear(torch.cat(mixed, dim=2), block.attn.proj.weight, block.attn.proj.bias))
+        made_BNC = F.linear(torch.cat(mixed, dim=2), block.attn.proj.weight, block.attn.proj.bias)
+        x_BNC = block.joined("attn", "ls1", x_BNC, made_BNC, PLAIN)
         h_BNC = F.layer_norm(x_BNC, x_BNC.shape[-1:], block.norm2.weight, block.norm2.bias, block.eps)
         h_BNC = F.gelu(F.linear(h_BNC, block.mlp.fc1.weight, block.mlp.fc1.bias))
-        return x_BNC + block._scaled("ls2", F.linear(h_BNC, block.mlp.fc2.weight, block.mlp.fc2.bias)), loss
+        return block.joined("mlp", "ls2", x_BNC, F.linear(h_BNC, block.mlp.fc2.weight, block.mlp.fc2.bias), PLAIN), loss
 
     def _experts(self, slot: int, head: int, q_BND: Tensor, scale: float, later_task: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The chosen experts' scores and values, and the router loss of this head."""
@@ -126,7 +128,8 @@ class NaiveTask:
     def with_our_tap(self) -> None:
         """TAP as our method does it."""
         learner = self._learn()
-        tap = learner.tap_phase(self._lesson.update)
+        (tap,) = learner.head_phases(self._lesson.update, untaught=True)
+        assert isinstance(tap, Train)
         assert tap.draws is not None
         optimizer = make_optimizer(tap)
         drawer = tap.draws.epoch(0, Chance(0))
@@ -137,7 +140,8 @@ class NaiveTask:
     def with_released_tap(self) -> None:
         """TAP with a D x D Gaussian a class, drawn anew in each epoch (50 as released); as many steps as there are old classes."""
         learner, size = self._learn(), self._start.train_config.batch_size
-        kept, known = learner.statistics, learner.statistics.known
+        assert isinstance(learner.head, TrainedHead)
+        kept, known = learner.head.statistics, learner.head.statistics.known
         covariance_CDD = torch.diag_embed(kept.variance_CD()[known] + 1e-4).float()
         optimizer = torch.optim.AdamW(learner.head.parameters(), lr=1e-4, weight_decay=5e-4)
         for _ in range(self._tap_epochs):
@@ -161,7 +165,9 @@ class NaiveTask:
         with torch.no_grad():
             for part in parts:
                 naive(self._lesson.images_N3HW[part], later_task=False)
-        learner.statistics.add(torch.randn(len(self._lesson.rows_N), self._vit.shape.dim), self._lesson.rows_N)
+        learner.head.remember(
+            {"feature": torch.randn(len(self._lesson.rows_N), self._vit.shape.dim)}, self._lesson.rows_N, self._lesson.update
+        )
         return learner
 
     @staticmethod

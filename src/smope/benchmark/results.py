@@ -44,7 +44,7 @@ class Promise:
         """Roughly how long it takes, in epochs of forward passes: what learns through the ViT costs three times a plain pass."""
         method = find(self.config.method["name"])
         tuned = 3 if self.config.method.get("blocks") or method.needs_query else 1
-        return self.config.train.epochs * (tuned + method.passes[0] - 1)
+        return self.config.train.epochs * (tuned + method.passes(training=True) - 1)
 
 
 def promises(folder: Path) -> list[Promise]:

@@ -16,22 +16,22 @@ import torch
 from safetensors.torch import save_file
 
 from smope.attention import attend, attend_plain
-from smope.backbones import PLAIN
+from smope.backbones import CLS
 from smope.backbones.linear import FAST_LINEAR
 from smope.benchmark.files import photographs
 from smope.benchmark.memory import growth
 from smope.benchmark.naive import NaiveTask, naive_draws
-from smope.benchmark.setting import Act, AllRows, Setting
+from smope.benchmark.setting import ALL_ROWS, Act, Setting
 from smope.benchmark.timing import interleaved, median_ratio
 from smope.config import TapConfig
 from smope.engine.record import versions
 from smope.engine.runtime import machine
-from smope.methods import Chance, Method, build, known_methods, resolve
-from smope.methods.contract import teach
-from smope.methods.contract_subject import Lesson
+from smope.heads.gaussian_replay import GaussianReplay
+from smope.methods import Method, build, known_methods, resolve
 from smope.methods.smope import Smope
+from smope.phases import Chance
 from smope.recipes import load_recipe
-from smope.statistics import ClassStatistics
+from smope.testing import Lesson, teach
 
 REFERENCE = ("vit_base_patch16_224", 224)  #: what promises are made for, but for that of the whole task: it is made for any
 WHOLE = "a whole task"
@@ -64,7 +64,7 @@ class Measured:
 
 def prediction(setting: Setting, rounds: int) -> Measured:
     """SMoPE against the plain ViT in two senses, and against every other method; queries are not cached."""
-    contestants = {EVERYONE: setting.plain_predict(AllRows()), SAVED: setting.plain_predict(PLAIN)}
+    contestants = {EVERYONE: setting.plain_predict(ALL_ROWS), SAVED: setting.plain_predict(CLS)}
     methods = [name for name in known_methods() if name not in ("ncm", "linear", "joint")]
     contestants |= {name: setting.predict(setting.taught(name)) for name in methods}
     bars = {EVERYONE: 0.97, SAVED: 1.05, "dualprompt": 0.53, "coda-prompt": 0.53, "vq-prompt": 0.53}
@@ -79,8 +79,8 @@ def training(setting: Setting, rounds: int) -> Measured:
     twin = Setting(setting.backbone, setting.image_size, setting.batch_size)
     twin.vit.checkpointing = True
     contestants: dict[str, Act] = {
-        EVERYONE: setting.plain_step(AllRows()),
-        SAVED: setting.plain_step(PLAIN),
+        EVERYONE: setting.plain_step(ALL_ROWS),
+        SAVED: setting.plain_step(CLS),
         "smope": setting.step(smope),
         "smope, checkpointing": twin.step(twin.taught("smope", fields=twin.released)),
         "naive": setting.naive_step(smope),
@@ -126,7 +126,7 @@ def tap(setting: Setting, rounds: int) -> Measured:
         ("diagonal", "diagonal", 1e-4),
         ("shared", "shared", 1e-4),
     ):
-        kept[name] = ClassStatistics(D, TapConfig.model_validate({"kind": kind, "jitter": jitter, "per_class": per_class}))
+        kept[name] = GaussianReplay(D, TapConfig.model_validate({"kind": kind, "jitter": jitter, "per_class": per_class}))
         kept[name].grow(C)
         kept[name].add(features, rows)
     centred = features.unflatten(0, (C, pictures)) - kept["full"].mean_CD.float().unsqueeze(1)
@@ -156,7 +156,8 @@ def whole_task(setting: Setting, rounds: int) -> Measured:
     for earlier in range(index):
         start.begin(setting.update(earlier))
         rows = torch.tensor(setting.update(earlier).rows).repeat_interleave(5)
-        start.statistics.add(torch.randn(len(rows), setting.vit.shape.dim, generator=chance), rows)
+        features = torch.randn(len(rows), setting.vit.shape.dim, generator=chance)
+        start.head.remember({"feature": features}, rows, setting.update(earlier))
     images = torch.randn(pictures, 3, setting.pixels, setting.pixels, generator=chance)
     lesson = Lesson(setting.update(index), images, torch.arange(pictures) % setting.classes + index * setting.classes)
     naive = NaiveTask(start, setting.vit, lesson, epochs, tap_epochs=50 // share)

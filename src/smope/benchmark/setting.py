@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from smope.backbones import FrozenViT, Prompter
+from smope.backbones import PLAIN, FrozenViT, Readout
 from smope.backbones.registry import backbone_info, untrained_backbone
 from smope.benchmark.naive import NaiveSmope
 from smope.engine.schedule import make_optimizer
-from smope.methods import Batch, Chance, Method, Train, Update, build, resolve
+from smope.methods import Method, build, resolve
 from smope.methods.smope import Smope
-from smope.methods.task import class_names
+from smope.phases import Batch, Chance, Train, Update, class_names
 
 Act = Callable[[], object]
 
 
-class AllRows(Prompter):
-    """A plain pass as everyone runs it: every token goes through the last block."""
-
-    cls_only = False
+#: of a plain pass as everyone runs it: every token goes through the last block
+ALL_ROWS = Readout(tokens=("cls", "patches"))
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,8 @@ class Setting:
     def batch(self, learner: Method, task: int = 1) -> Batch:
         """A batch of this task, whose query is computed whenever it is asked for."""
         rows_B = torch.arange(self.batch_size) % self.classes + task * self.classes
-        query = (lambda: _no_grad(self.vit, self.images_B3HW, learner.query)) if learner.needs_query else None
-        return Batch(rows_B, Chance(0, ("bench",)), images_B3HW=self.images_B3HW, query_BD=query)
+        query = torch.no_grad()(partial(learner.query, self.images_B3HW, self.vit))
+        return learner.batch(self.images_B3HW, rows_B, Chance(0, ("bench",)), self.vit, query=query)
 
     def step(self, learner: Method, task: int = 1, vit: FrozenViT | None = None) -> Act:
         """One training step on images, losses and optimizer included."""
@@ -96,9 +94,9 @@ class Setting:
         among = self.update(1).among(self.images_B3HW.device)
         return lambda: naive.step(self.images_B3HW, self.batch(learner).rows_B, among, optimizer)
 
-    def plain_step(self, prompter: Prompter) -> Act:
+    def plain_step(self, readout: Readout) -> Act:
         """Forward and input-gradient backward of the ViT alone: what no prompt in the first block can get below."""
-        return lambda: self.vit(self.images_B3HW.clone().requires_grad_(), prompter).sum().backward()
+        return lambda: self.vit(self.images_B3HW.clone().requires_grad_(), PLAIN, readout).sum().backward()
 
     def predict(self, learner: Method) -> Act:
         """Logits of the batch, queries included."""
@@ -109,17 +107,11 @@ class Setting:
 
         return act
 
-    def plain_predict(self, prompter: Prompter) -> Act:
+    def plain_predict(self, readout: Readout) -> Act:
         """The ViT's feature alone."""
 
         @torch.inference_mode()
         def act() -> None:
-            self.vit(self.images_B3HW, prompter)
+            self.vit(self.images_B3HW, PLAIN, readout)
 
         return act
-
-
-@torch.no_grad()
-def _no_grad(vit: FrozenViT, images_B3HW: Tensor, prompter: Prompter) -> Tensor:
-    feature_BD: Tensor = vit(images_B3HW, prompter)
-    return feature_BD

@@ -23,12 +23,12 @@ from torch import Tensor
 
 from smope.classifier.calibration import Calibration
 from smope.classifier.settings import Settings
-from smope.config import RunConfig, Section
+from smope.config import RunConfig, Section, with_today_keys
 from smope.errors import CheckpointError, DataError, SmopeError
 from smope.files import atomic_write, lock, parse_json, sweep
 from smope.labels import LabelSpace, check_name
 
-FORMAT = 2
+FORMAT = 3
 KIND = "smope adapter"
 
 
@@ -44,8 +44,28 @@ def _unplaced(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
     return values | ({"calibration": calibration | {"distances": {}, "unplaced": live}} if isinstance(calibration, dict) else {})
 
 
+def _with_head(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """In format 2 statistics stood beside the head, and a nearest-class-mean kept a linear head that it never asked."""
+    config = values.get("config")
+    config = with_today_keys(config) if isinstance(config, dict) else config
+    head = config.get("head") if isinstance(config, dict) else None
+    is_ncm = isinstance(head, dict) and head.get("name") == "ncm"
+    moved = {"method.statistics.": "method.head.statistics.", "method.identity_statistics.": "method.identity.statistics."}
+    for name in list(tensors):
+        new = name
+        for old_start, new_start in moved.items():
+            new = new.replace(old_start, new_start, 1) if new.startswith(old_start) else new
+        part = new.rpartition(".")[2]
+        draws = part in ("factor_RD", "owner_R", "factored", "centre_KD", "width_KD", "owner_K")
+        tensor = tensors.pop(name)
+        unused = draws and (is_ncm or new.startswith("method.prototypes."))
+        if not (unused or new == "method.auxiliary.live_C" or (is_ncm and new in ("method.head.weight", "method.head.bias"))):
+            tensors[new] = tensor
+    return values | {"config": config}
+
+
 #: format -> what makes its document one of the next format; tensors are given too, in case one must be renamed
-MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {1: _unplaced}
+MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {1: _unplaced, 2: _with_head}
 
 
 class AdapterError(SmopeError):
@@ -196,7 +216,7 @@ def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
 
 def counts(document: Document, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Pictures learned of each class that can be predicted."""
-    stored = tensors.get("method.statistics.count_C")
+    stored = tensors.get("method.head.statistics.count_C")
     if stored is None or stored.shape != (len(document.names),):
         raise AdapterError(
             "The adapter does not say how many pictures it has seen of each class.", "It is damaged; go back, or learn anew."

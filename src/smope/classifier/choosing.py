@@ -16,7 +16,7 @@ from torch import Tensor
 
 from smope.classifier.knowledge import Body, Knowledge
 from smope.data import ImageSet
-from smope.methods import Batch, Chance, Update
+from smope.phases import Chance, Update
 
 _MOST = 16  #: pictures of a class that are looked at
 _ALL = 255  #: shares are kept as bytes
@@ -70,12 +70,12 @@ def _chosen(body: Body, known: Knowledge, update: Update, row: int, images: Imag
     views = np.stack([body.transform.evaluate(images.array(place)) for place in range(len(images))])
     pictures = body.transform.normalise(torch.from_numpy(views).to(body.runtime.device))
     rows_B = torch.full((len(images),), row, device=body.runtime.device)
-    batch = Batch(rows_B, update.chance, images_B3HW=pictures)
-    for observation in known.method.observations(update, alone=False):
+    batch = known.method.batch(pictures, rows_B, update.chance, body.vit)
+    for collect in known.method.observations(update):
         with body.runtime.autocast():
-            seen = observation.look(batch, body.vit)
+            seen = collect.step(batch, body.vit)
         if "chosen" in seen:
-            return seen["chosen"].double().mean(0)
+            return seen["chosen"].double() / len(images)
     return None
 
 

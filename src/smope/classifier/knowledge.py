@@ -63,7 +63,7 @@ class Knowledge:
     @property
     def counts(self) -> dict[str, int]:
         """Pictures learned of each class."""
-        counts = self.method.statistics.count_C.tolist()
+        counts = self.method.head.counts.tolist()
         return {name: counts[row] for row, name in enumerate(self.labels.names) if name is not None}
 
     def twin(self, body: Body, epochs: int | None = None) -> Knowledge:
@@ -117,7 +117,8 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
         ) from None
     fresh.method.to(body.runtime.device)
     live = [name is not None for name in document.names]
-    rows = {len(tensor) for tensor in (fresh.method.head.weight, fresh.method.head.bias, *fresh.method.statistics.of_classes())}
+    head = fresh.method.head
+    rows = {len(tensor) for tensor in (*head.parameters(recurse=False), head.counts)}
     if fresh.method.head.live_C.tolist() != live or rows != {len(live)}:
         raise AdapterError(f"{place} names {len(live)} rows, which are not those of its head.", "The file was tampered with; learn anew.")
     by_row = {row: choices[name] for row in range(len(live)) if (name := f"{_CHOICES}{row}") in choices}

@@ -22,7 +22,8 @@ from smope.classifier.pictures import Picture, batches, left_out, name_of, open_
 from smope.data import ImageSet, Skipped
 from smope.data.decoding import Pixels
 from smope.errors import DataError, in_a_line
-from smope.methods import Batch, Chance, Method
+from smope.methods import Method
+from smope.phases import Chance
 
 _THREADS = 2  #: that read files while others compute
 
@@ -98,14 +99,8 @@ def plain_feature(body: Body, bytes_B3HW: Tensor) -> Tensor:
 
 def logits_of(vit: FrozenViT, method: Method, images_B3HW: Tensor, seed: int) -> Tensor:
     """B,C of normalised images."""
-    query = functools.partial(vit, images_B3HW, method.query) if method.needs_query else None
     rows = torch.zeros(images_B3HW.shape[0], dtype=torch.long, device=images_B3HW.device)
-    return method.logits(Batch(rows, Chance(seed, ("predict",)), images_B3HW=images_B3HW, query_BD=query), vit)
-
-
-def head_decides(method: Method) -> bool:
-    """Whether a feature's logits are the head's, so that draws from statistics can be judged without a picture."""
-    return type(method).logits is Method.logits
+    return method.logits(method.batch(images_B3HW, rows, Chance(seed, ("predict",)), vit), vit)
 
 
 def _view(body: Body, picture: Picture, name: str) -> Pixels | Skipped:

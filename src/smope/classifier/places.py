@@ -22,21 +22,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from smope.config import TapConfig
-from smope.statistics import ClassStatistics
+from smope.class_statistics import ClassMoments
 
 
 @dataclass(frozen=True)
 class Places:
     """What is kept of the classes' plain features, on the CPU. Never changed: each update gives new ones."""
 
-    statistics: ClassStatistics
+    statistics: ClassMoments
     scale_CD: Tensor  #: s_c^2; zero while no class had two different pictures
 
     @staticmethod
     def none(dim: int) -> Places:
         """Of no class."""
-        return Places(ClassStatistics(dim, TapConfig(kind="off")), torch.zeros(0, dim, dtype=torch.float64))
+        return Places(ClassMoments(dim), torch.zeros(0, dim, dtype=torch.float64))
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it, by name; each has one row a class."""
@@ -95,7 +94,7 @@ def from_nearest(feature_BD: Tensor, mean_CD: Tensor, scale_CD: Tensor) -> Tenso
     return ((feature_BD.unsqueeze(1) - mean_CD).square() / scale_CD).mean(-1).amin(1)  # unnamed: two arrays B,C,D live at once, not three
 
 
-def _pooled(statistics: ClassStatistics) -> Tensor:
+def _pooled(statistics: ClassMoments) -> Tensor:
     """The variance within a class, pooled over all classes: D. Zero where no class has two different pictures."""
     rows = statistics.known
     free: Sequence[int] = (statistics.count_C[rows] - 1).tolist()

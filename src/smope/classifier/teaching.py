@@ -20,12 +20,11 @@ from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import look, plain_feature, views
 from smope.classifier.updates import UpdateReport, doubts, estimate, expert_share
 from smope.data import ImageSet, Task
-from smope.engine.checkpoint import Position, Progressed
+from smope.engine.checkpoint import Position, RunState
 from smope.engine.loop import Loop
 from smope.errors import DataError
 from smope.labels import LabelSpace, check_name
 from smope.progress import SILENT, Progress
-from smope.statistics import ClassStatistics
 
 
 class Judged(NamedTuple):
@@ -56,7 +55,7 @@ def learn(
         held_back=len(held),
         digest=found.digest,
     )
-    labels = LabelSpace(loop.state.names)
+    labels = loop.state.labels
     places = known.places.after(_plain(body, train), torch.tensor(labels.rows(train.labels)), len(labels))
     taught = replace(taught, labels=labels, history=(*known.history, entry), places=places)
     judged = _judge(body, taught, held)
@@ -111,9 +110,7 @@ def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress
         raise DataError(f"'{name}' cannot be merged into itself.", "Name two classes.")
     row, target = known.labels.rows([name, into])
     pooled = known.twin(body)
-    for part in pooled.method.modules():
-        if isinstance(part, ClassStatistics):
-            part.pool(target, row)
+    pooled.method.pool(target, row)
     pooled.labels.retire(name)
     pooled.method.retire([row])
     _loop(body, pooled, progress, lambda: False, len(known.history)).rehearse(
@@ -134,7 +131,7 @@ def _without(known: Knowledge, rows: Sequence[int]) -> dict[int, Tensor]:
 
 
 def _loop(body: Body, knowledge: Knowledge, progress: Progress, stop: Callable[[], bool], index: int) -> Loop:
-    state = Progressed(position=Position(index), names=knowledge.labels.names)
+    state = RunState(position=Position(index), labels=LabelSpace(knowledge.labels.names))
     return Loop(body.config, (), body.transform, body.vit, knowledge.method, body.runtime, state, None, progress, stop)
 
 

@@ -19,10 +19,8 @@ from torch import Tensor
 from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import head_decides
 from smope.data import Skipped
-from smope.methods import Chance
-from smope.statistics import ClassStatistics
+from smope.phases import Chance
 
 _SHOWN = 5
 _ALIKE = 0.9  #: of two names, by difflib's measure: 'kettle' and 'ketle' are
@@ -64,7 +62,7 @@ class UpdateReport:
     accuracy: float | None  #: percent of the new classes' held-back pictures; None where none were held back
     accuracies: dict[str, float]  #: of every class of the update that had some
     unjudged: tuple[str, ...]  #: classes with too few pictures to hold one back
-    estimate: Estimate | None  #: None where there was no old class, or the method decides without a head
+    estimate: Estimate | None  #: None where there was no old class
     calibration: Calibration
     calibrated: bool
     experts: float | None  #: share of the experts that some picture has ever chosen; None for methods without any
@@ -122,9 +120,10 @@ def expert_share(knowledge: Knowledge) -> float | None:
 def estimate(body: Body, was: Knowledge, now: Knowledge) -> Estimate | None:
     """What the old classes lost, from draws that both heads are shown."""
     rows = [row for row, name in enumerate(was.labels.names) if name is not None and now.labels.names[row] is not None]
-    if not rows or not head_decides(now.method):
+    if not rows:
         return None
-    features_ND, rows_N = _draws(body, now)
+    chance = Chance(body.config.seed, ("estimate", now.updates))
+    features_ND, rows_N = now.method.head.draw(body.settings.draws, chance.generator())
     before_CC = _answers(was, features_ND, rows_N, len(now.labels))
     after_CC = _answers(now, features_ND, rows_N, len(now.labels))
     losses = []
@@ -139,19 +138,10 @@ def estimate(body: Body, was: Knowledge, now: Knowledge) -> Estimate | None:
     return Estimate(shares[0], shares[1], tuple(sorted(losses, key=lambda loss: -loss.points)))
 
 
-def _draws(body: Body, knowledge: Knowledge) -> tuple[Tensor, Tensor]:
-    """As wide as the pictures were: TAP may draw wider on purpose, to teach a margin."""
-    stored = knowledge.method.statistics
-    plain = ClassStatistics(stored.mean_CD.shape[1], stored.tap.model_copy(update={"spread": 1.0})).to(stored.mean_CD.device)
-    plain.load_state_dict(stored.state_dict())
-    chance = Chance(body.config.seed, ("estimate", knowledge.updates))
-    return plain.draw(body.settings.draws, chance.generator())
-
-
 def _answers(knowledge: Knowledge, features_ND: Tensor, rows_N: Tensor, classes: int) -> Tensor:
     """Of each class's draws, the share that goes to every class: C,C. In pieces: the logits of all draws at once are C times as many."""
     head = knowledge.method.head
-    answer_N = torch.cat([head(part).argmax(1) for part in features_ND.to(head.weight).split(_PIECE)])
+    answer_N = torch.cat([head(part).argmax(1) for part in features_ND.to(head.live_C.device).split(_PIECE)])
     count_CC = torch.zeros(classes, classes, dtype=torch.float64)
     count_CC.index_put_((rows_N.cpu(), answer_N.cpu()), torch.ones(len(rows_N), dtype=torch.float64), accumulate=True)
     return count_CC / count_CC.sum(1, keepdim=True).clamp_min(1)

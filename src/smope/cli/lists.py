@@ -130,14 +130,13 @@ def recipes(as_json: Json = False) -> None:
 def _method(method: type[Method]) -> dict[str, Any]:
     from smope.engine.cost import cost
 
-    train, test = method.passes
     defaults = method.Config().model_dump(mode="json")
     fields = method.Config.model_fields.items()
     return {
         "name": method.name,
         "title": method.title,
         "presets": sorted(method.presets),
-        "passes": {"train": train, "test": test},
+        "passes": {"train": method.passes(training=True), "test": method.passes(training=False)},
         "trainable_parameters": cost(method.name, classes=200, tasks=10, backbone=_ARCHITECTURE)["trainable_parameters"],
         "settings": [{"name": name, "default": defaults[name], "description": field.description or ""} for name, field in fields],
     }

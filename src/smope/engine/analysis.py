@@ -81,7 +81,7 @@ def _look(method: Smope, vit: FrozenViT, loaders: list[Loader]) -> tuple[Tensor,
     for loader in loaders:
         for batch in loader.epoch(0):
             prompter = _Looking(method, method.config.blocks[0])
-            vit(batch.images_B3HW.to(method.head.weight.device), prompter)
+            method.feature(batch.images_B3HW.to(method.keys_LHPD.device), vit, prompter)
             queries.append(prompter.query_BHD.cpu().double())
             scores.append(prompter.raw_LBHP[0].cpu().double() * method.shape.head_dim**-0.5)
     return torch.cat(queries), torch.cat(scores)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from smope.errors import CheckpointError
 from smope.files import atomic_write, parse_json
+from smope.labels import LabelSpace
 
 SCHEMA = 1
 NAME = "checkpoint.safetensors"  #: in a run's folder
@@ -35,12 +36,12 @@ class Position:
 
 
 @dataclass
-class Progressed:
+class RunState:
     """Everything besides tensors that a run carries from step to step."""
 
     position: Position = field(default_factory=Position)
     split: str = ""  #: fingerprint of the images and how they are split
-    names: list[str | None] = field(default_factory=list)  #: one a head row; None where a class was taken out
+    labels: LabelSpace = field(default_factory=LabelSpace)
     accuracy: list[list[float]] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -50,27 +51,31 @@ class Progressed:
     cpu_seconds: float | None = 0.0  #: of all threads of this process; None when a part of the run did not count them
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Progressed:
-        state = {"cpu_seconds": None, **values}
+    def from_json(cls, values: Mapping[str, Any]) -> RunState:
+        state = {"cpu_seconds": None, **values, "labels": LabelSpace(values["names"])}
+        del state["names"]
         state["position"] = Position(**state["position"])
         state["predictions"] = [(str(i), int(t), int(p)) for i, t, p in state["predictions"]]
         return cls(**state)
 
+    def to_json(self) -> dict[str, Any]:
+        values = {**vars(self), "position": vars(self.position), "names": self.labels.names}
+        del values["labels"]
+        return values
 
-def save(
-    path: Path, state: Progressed, config: Mapping[str, Any], method: torch.nn.Module, optimizer: torch.optim.Optimizer | None
-) -> None:
+
+def save(path: Path, state: RunState, config: Mapping[str, Any], method: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
     """Write a checkpoint atomically."""
     tensors = {f"method.{name}": tensor.detach().cpu().contiguous() for name, tensor in method.state_dict().items()}
     if optimizer is not None:
         tensors |= _optimizer_tensors(optimizer)
-    header = {"schema": SCHEMA, "config": config, "state": asdict(state)}
+    header = {"schema": SCHEMA, "config": config, "state": state.to_json()}
     with telling_disk_errors(path), atomic_write(path) as temporary:
         # bytes first: a full disk is then an OSError like any other
         temporary.write_bytes(serialise(tensors, metadata={"smope": json.dumps(header)}))
 
 
-def load(path: Path) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
+def load(path: Path) -> tuple[RunState, dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     """State, config, method tensors and optimizer tensors of a checkpoint."""
     foreign = partial(CheckpointError, remedy="Delete it to start the run anew.")
     try:
@@ -88,7 +93,7 @@ def load(path: Path) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dic
         for name, tensor in tensors.items():
             owner, rest = name.split(".", 1)
             split[owner][rest] = tensor
-        return Progressed.from_json(header["state"]), dict(header["config"]), split["method"], split["optimizer"]
+        return RunState.from_json(header["state"]), dict(header["config"]), split["method"], split["optimizer"]
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise foreign(f"{path} is a damaged checkpoint ({type(error).__name__}: {error}).") from None
 

@@ -12,8 +12,8 @@ from typing import Any
 from smope.backbones import VitShape
 from smope.backbones.registry import backbone_info
 from smope.errors import ConfigError
-from smope.methods import Chance, Method, Update, build, find, resolve
-from smope.methods.task import class_names
+from smope.methods import Method, build, resolve
+from smope.phases import Chance, Update, class_names
 
 
 def forward_flops(shape: VitShape, image_size: int, classes: int, extra: Sequence[int] = ()) -> int:
@@ -45,12 +45,12 @@ def cost(
     size = info.default_image_size if image_size is None else image_size
     taught = _grown(method, classes, tasks, info.shape, fields or {})
     parts: dict[str, int] = {}
-    for name, parameter in taught.learnable().items():
+    for name, parameter in taught.named_parameters():
         part = name.split(".")[0]
         parts[part] = parts.get(part, 0) + parameter.numel()
     extra = [taught.extra_tokens(block) for block in range(info.shape.depth)]
     flops = {more: (forward_flops(info.shape, size, classes, more), attention_flops(info.shape, size, more)) for more in ((), tuple(extra))}
-    passes = dict(zip(("train", "test"), find(method).passes, strict=True))
+    passes = {"train": taught.passes(training=True), "test": taught.passes(training=False)}
     # of several passes one is the query's, which is plain
     side = {"train": 0, "test": taught.side_flops()}
     walks = {when: [()] * (count > 1) + [tuple(extra)] * (count - (count > 1)) for when, count in passes.items()}

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from smope.data import ImageSet, Task
 from smope.engine.feed import Feed
 from smope.labels import LabelSpace
-from smope.methods import Batch, Chance, Update
+from smope.phases import Batch, Chance, Update
 
 Prediction = tuple[str, int, int]  #: image id, true row, predicted row
 

@@ -14,8 +14,8 @@ from smope.config import RunConfig
 from smope.data import ImageSet, Loader, Transform
 from smope.engine.runtime import Runtime
 from smope.labels import LabelSpace
-from smope.methods import Batch, Chance, Method
-from smope.methods.task import Draws
+from smope.methods import Method
+from smope.phases import Batch, Chance, Draws
 
 _NAMED = 8  #: pictures of a batch that an error names
 
@@ -55,10 +55,9 @@ class Feed:
         """The batches of an epoch, from step `start` on."""
         for step, loaded in enumerate(loader.epoch(epoch, start), start):
             self._at_hand = loaded.ids
-            images = loaded.images_B3HW.to(self.runtime.device)
-            query = functools.partial(self._query, images, () if loader.augment else loaded.ids) if self.method.needs_query else None
-            share = self.runtime.share(loaded.total)
-            yield Batch(loaded.rows_B.to(self.runtime.device), chance.at(step), images_B3HW=images, query_BD=query, share=share)
+            images, rows_B = loaded.images_B3HW.to(self.runtime.device), loaded.rows_B.to(self.runtime.device)
+            query = functools.partial(self._query, images, () if loader.augment else loaded.ids)
+            yield self.method.batch(images, rows_B, chance.at(step), self.vit, self.runtime.share(loaded.total), query)
 
     def draws(self, draws: Draws, chance: Chance, epoch: int, start: int) -> Iterator[Batch]:
         """The same of features that the method draws itself."""
@@ -81,7 +80,7 @@ class Feed:
         if ids and all(name in self._queries for name in ids):
             return torch.stack([self._queries[name] for name in ids]).to(self.runtime.device)
         with self.runtime.autocast():
-            query_BD: Tensor = self.vit(images_B3HW, self.method.query)
+            query_BD = self.method.query(images_B3HW, self.vit)
         self._queries.update(zip(ids, query_BD.cpu().clone(), strict=False))
         return query_BD
 

@@ -10,7 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import RunState
 from smope.errors import ConfigError
 
 FOLDER = "tensorboard"
@@ -23,12 +23,12 @@ class Board:
     TensorBoard forgets by one number for all curves, while some here count epochs and some tasks.
     """
 
-    def __init__(self, folder: Path, state: Progressed) -> None:
+    def __init__(self, folder: Path, state: RunState) -> None:
         self._epochs = self._tasks = 0
         self._writer = _writer(folder / FOLDER)
         self(state)
 
-    def __call__(self, state: Progressed) -> None:
+    def __call__(self, state: RunState) -> None:
         """Losses of new epochs, accuracies of new tasks."""
         for step, entry in enumerate(state.history[self._epochs :], self._epochs):
             for name, value in entry["loss"].items():

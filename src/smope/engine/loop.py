@@ -22,14 +22,14 @@ from smope.backbones import FrozenViT
 from smope.config import RunConfig
 from smope.data import ImageSet, Loader, Task, Transform
 from smope.engine import checkpoint
-from smope.engine.checkpoint import Position, Progressed
+from smope.engine.checkpoint import Position, RunState
 from smope.engine.evaluation import Prediction, held_out, held_out_loss, predictions
 from smope.engine.feed import Feed
 from smope.engine.runtime import Runtime
 from smope.engine.schedule import learning_rate, make_optimizer
 from smope.errors import NumericsError, SmopeError
-from smope.labels import LabelSpace
-from smope.methods import Batch, Chance, Method, Observe, Phase, Train, Update
+from smope.methods import Method
+from smope.phases import Batch, Chance, Collect, Collected, Phase, Train, Update
 from smope.progress import SILENT, Bar, Progress
 
 
@@ -47,11 +47,11 @@ class Loop:
     vit: FrozenViT
     method: Method
     runtime: Runtime
-    state: Progressed
+    state: RunState
     folder: Path | None = None  #: where checkpoints go; None keeps nothing
     progress: Progress = SILENT
     stop: Callable[[], bool] = lambda: False
-    watch: Callable[[Progressed], None] = lambda state: None  #: shown the state after every epoch and every evaluation
+    watch: Callable[[RunState], None] = lambda state: None  #: shown the state after every epoch and every evaluation
     _feed: Feed = field(init=False)
     _optimizer_tensors: dict[str, Tensor] = field(default_factory=dict)
     _saved_at: float = field(default_factory=time.monotonic)
@@ -91,13 +91,12 @@ class Loop:
 
     def teach(self, task: Task) -> None:
         """Make room for a task's classes and run its phases; what a checkpoint says is done is not done again."""
-        labels = LabelSpace(self.state.names)
-        fresh = self.position.known is None
-        known = len(labels) if self.position.known is None else self.position.known
+        labels, known = self.state.labels, self.position.known
+        fresh = known is None
+        known = len(labels) if known is None else known
         rows = tuple(labels.add(task.classes))
         update = Update(task.index, rows, known, Chance(self.config.seed, ("task", task.index)), tuple(labels.names))
         if fresh:
-            self.state.names = labels.names
             self.method.begin(update)
             self.method.to(self.runtime.device)
             self.position.known = known
@@ -108,10 +107,9 @@ class Loop:
 
     def rehearse(self, task: Task) -> None:
         """Train the head on draws alone, as after two classes became one; `task` says which classes changed and brings no pictures."""
-        labels = LabelSpace(self.state.names)
-        chance = Chance(self.config.seed, ("rehearse", task.index))
+        labels, chance = self.state.labels, Chance(self.config.seed, ("rehearse", task.index))
         update = Update(task.index, tuple(labels.rows(task.classes)), len(labels), chance, tuple(labels.names))
-        for phase in self.method.tap_phases(update, head_untaught=True):
+        for phase in self.method.head_phases(update, untaught=True):
             self.state.position = Position(task.index, len(labels))
             self._run_phase(task, update, phase)
 
@@ -128,7 +126,7 @@ class Loop:
         if isinstance(phase, Train):
             self._train(task, update, phase)
         else:
-            self._observe(task, update, phase)
+            self._collect(task, update, phase)
 
     def _train(self, task: Task, update: Update, phase: Train) -> None:
         steps, batches = self._source(task, update, phase)
@@ -208,7 +206,7 @@ class Loop:
         means = {name: value / steps for name, value in self.state.epoch_sums.items()}
         entry: dict[str, Any] = {"task": task.index, "phase": phase.name, "epoch": at.epoch, "loss": means}
         if self.config.watch_validation and task.validation is not None and not phase.draws:
-            entry["validation"] = held_out_loss(self._feed, task.validation, LabelSpace(self.state.names), update)
+            entry["validation"] = held_out_loss(self._feed, task.validation, self.state.labels, update)
         self.state.history.append(entry)
         self.state.epoch_sums = {}
         self.watch(self.state)
@@ -216,20 +214,18 @@ class Loop:
         at.epoch, at.step = at.epoch + 1, 0
 
     @torch.no_grad()
-    def _observe(self, task: Task, update: Update, phase: Observe) -> None:
+    def _collect(self, task: Task, update: Update, phase: Collect) -> None:
         """Nothing changes until the pass is over, so a stop inside it costs the pass and nothing else."""
         loader = self._loader(task.train, (update.index, phase.name), augment=phase.augmented, shuffle=False, drop=phase.drop_last)
-        seen: dict[str, list[Tensor]] = {}
-        rows: list[Tensor] = []
+        collected = Collected(phase)
         with self.progress.bar(self._label(task, phase.name), len(loader), "steps") as bar:
             for batch in self._feed.pictures(loader, update.chance.at(phase.name)):
                 with self.runtime.autocast():
-                    for name, tensor in phase.look(batch, self.vit).items():
-                        seen.setdefault(name, []).append(self.runtime.gather(tensor, batch.share))
-                rows.append(self.runtime.gather(batch.rows_B, batch.share))
+                    step = phase.step(batch, self.vit)
+                collected.add(step, batch.rows_B, partial(self.runtime.gather, share=batch.share))
                 bar.advance()
                 self._check_stop()
-        phase.absorb({name: torch.cat(parts) for name, parts in seen.items()}, torch.cat(rows))
+        collected.finish(self.runtime.total)
 
     # -- evaluation ------------------------------------------------------------------------------------------------------
 
@@ -250,7 +246,7 @@ class Loop:
 
     def predict(self, images: ImageSet, bar: Bar | None = None) -> Iterator[Prediction]:
         """Image id, true row and predicted row."""
-        for answers in predictions(self._feed, images, LabelSpace(self.state.names)):
+        for answers in predictions(self._feed, images, self.state.labels):
             yield from answers
             if bar is not None:
                 bar.advance(len(answers))
@@ -263,7 +259,7 @@ class Loop:
         return f"task {task.index + 1}/{len(self.stream)} · {what}" if task.index < len(self.stream) else what
 
     def _loader(self, images: ImageSet, address: tuple[str | int, ...], *, augment: bool, drop: bool, shuffle: bool = True) -> Loader:
-        return self._feed.loader(images, LabelSpace(self.state.names), address, augment=augment, drop=drop, shuffle=shuffle)
+        return self._feed.loader(images, self.state.labels, address, augment=augment, drop=drop, shuffle=shuffle)
 
     def _maybe_save(self, phase: Train, optimizer: torch.optim.Optimizer) -> None:
         stopping = self.runtime.any(self.stop())

@@ -25,7 +25,7 @@ from torch import Tensor
 from smope.engine.runtime import SingleProcess
 from smope.errors import ConfigError
 from smope.launch import Place
-from smope.methods import Share
+from smope.phases import Share
 
 
 class SeveralProcesses(SingleProcess):
@@ -69,6 +69,11 @@ class SeveralProcesses(SingleProcess):
 
     def gather(self, rows: Tensor, share: Share | None) -> Tensor:
         return rows if share is None else self._gather(rows, share.total)
+
+    def total(self, part: Tensor) -> Tensor:
+        everyone = part.to(self._wire, copy=True)
+        dist.all_reduce(everyone)
+        return everyone.to(part.device)
 
     def any(self, flag: bool) -> bool:
         votes = torch.tensor([int(flag)], device=self._wire)

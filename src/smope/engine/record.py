@@ -20,7 +20,7 @@ from smope import metrics
 from smope.backbones import FrozenViT
 from smope.config import RunConfig, flatten
 from smope.data import TaskStream
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import RunState
 from smope.engine.runtime import machine
 from smope.methods import Method, overrides
 
@@ -59,7 +59,7 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def make(
-    config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, state: Progressed, trainable: int, processes: int = 1
+    config: RunConfig, stream: TaskStream, vit: FrozenViT, method: Method, state: RunState, trainable: int, processes: int = 1
 ) -> dict[str, Any]:
     """The record of a finished run."""
     accuracy = [[round(value, 4) for value in row] for row in state.accuracy]

@@ -19,7 +19,7 @@ from smope.backbones.registry import backbone_info, load_backbone
 from smope.config import RunConfig
 from smope.data import TaskStream, Transform, load_dataset
 from smope.engine import checkpoint, live, record
-from smope.engine.checkpoint import Progressed, telling_disk_errors
+from smope.engine.checkpoint import RunState, telling_disk_errors
 from smope.engine.evaluation import held_out
 from smope.engine.loop import Loop
 from smope.engine.record import changed_keys
@@ -123,14 +123,14 @@ def _refuse_second(folder: Path) -> None:
 
 def trainable_parameters(method: Method) -> int:
     """How many numbers learn, head included."""
-    return sum(parameter.numel() for parameter in method.learnable().values())
+    return sum(parameter.numel() for parameter in method.parameters())
 
 
 def _learn(
     config: RunConfig, folder: Path | None, runtime: Runtime, progress: Progress, stop: Callable[[], bool], tensorboard: bool = False
 ) -> dict[str, Any]:
     ready = prepare(config, runtime, progress)
-    state = Progressed(split=ready.stream.split_fingerprint)
+    state = RunState(split=ready.stream.split_fingerprint)
     loop = Loop(config, ready.stream, ready.transform, ready.vit, ready.method, runtime, state, folder, progress, stop)
     if folder is not None and (saved := _saved(folder / CHECKPOINT, runtime)):
         loop.state, _, method_tensors, optimizer_tensors = saved
@@ -150,7 +150,7 @@ def _learn(
     return result
 
 
-def _saved(path: Path, runtime: Runtime) -> tuple[Progressed, dict[str, Any], dict[str, Tensor], dict[str, Tensor]] | None:
+def _saved(path: Path, runtime: Runtime) -> tuple[RunState, dict[str, Any], dict[str, Tensor], dict[str, Tensor]] | None:
     """The checkpoint, if there is one; the main process hands it to those that do not see its disk."""
     if runtime.processes == 1:
         return checkpoint.load(path) if path.exists() else None

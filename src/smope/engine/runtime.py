@@ -14,7 +14,7 @@ from torch import Tensor
 
 from smope.errors import ConfigError, in_a_line
 from smope.launch import place
-from smope.methods import Share
+from smope.phases import Share
 
 
 class Runtime(Protocol):
@@ -39,6 +39,9 @@ class Runtime(Protocol):
 
     def gather(self, rows: Tensor, share: Share | None) -> Tensor:
         """All processes' rows of a per-image tensor, in image order."""
+
+    def total(self, part: Tensor) -> Tensor:
+        """The sum of all processes' parts."""
 
     def any(self, flag: bool) -> bool:
         """Whether some process says yes."""
@@ -78,6 +81,9 @@ class SingleProcess:
 
     def gather(self, rows: Tensor, share: Share | None) -> Tensor:
         return rows
+
+    def total(self, part: Tensor) -> Tensor:
+        return part
 
     def any(self, flag: bool) -> bool:
         return flag

@@ -7,7 +7,7 @@ import math
 import torch
 
 from smope.config import OptimizerConfig, ScheduleConfig
-from smope.methods import Train
+from smope.phases import Train
 
 
 def learning_rate(schedule: ScheduleConfig, base: float, *, step: int, epoch: int, steps_per_epoch: int, epochs: int) -> float:

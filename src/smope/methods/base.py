@@ -1,25 +1,24 @@
-"""What every method is: a module that grows, prompts the frozen ViT, and says how a task is learned.
+"""What every method is: a module that grows, prompts the frozen ViT, and says how an update is learned.
 
-A method never sees a path, a device or a loop over data; the engine runs its phases. Most methods train a prompt and a head on
-the current classes, remember a Gaussian per class, and may retrain the head on draws from them (TAP): that is all here, and a
-method's file holds only what differs.
+A method never sees a path, a device or a loop over data; the engine runs its phases. What scores a feature is its head
+(`smope.heads`): a method's file holds only what it puts into the ViT and how that is trained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
+from smope.backbones import CLS, PLAIN, FrozenViT, Prompter, Readout
 from smope.config import Section, TapConfig, TrainConfig
 from smope.errors import ConfigError
-from smope.head import Growing, Head
-from smope.methods.tap import tap_is_due, tap_phase
-from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
-from smope.statistics import ClassStatistics
+from smope.growing import Growing
+from smope.heads import Head, Setup
+from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Share, Train, Update
 
 
 class MethodConfig(Section):
@@ -27,31 +26,37 @@ class MethodConfig(Section):
 
 
 class Method(Growing):
-    """A linear head on the features that `prompter` asks for, with statistics and TAP. Subclasses say what they prompt."""
+    """A head on the feature under `prompter`'s prompt. Subclasses say what they prompt."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     Config: ClassVar[type[MethodConfig]] = MethodConfig
     #: preset name -> {"method": fields, "tap": fields}
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {}
-    #: whether batches must offer the unprompted feature of the same image, and how it is read off the frozen ViT
+    #: whether batches must offer the unprompted feature of the same image
     needs_query: ClassVar[bool] = False
-    query: Prompter = PLAIN
-    #: forward passes of the ViT per image (training step, prediction)
-    passes: ClassVar[tuple[int, int]] = (1, 1)
-    #: whether only the head and the class statistics grow with tasks and classes
+    #: whether only the head grows with tasks and classes
     flat: ClassVar[bool] = True
+    #: what the unprompted feature is read from
+    query_readout: Readout = CLS
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
+    def __init__(self, setup: Setup[Any]) -> None:
         super().__init__()
-        self.config = config
-        self.train_config = train
-        self.tap = tap
-        self.shape = shape
-        self.head = Head(shape.dim)
-        self.statistics = ClassStatistics(shape.dim, tap)
+        self.config = setup.config
+        self.train_config = setup.train
+        self.shape = setup.shape
+        self.head = self.make_head(setup)
 
     # -- what subclasses change ------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def default_head(tap: TapConfig) -> Mapping[str, Any]:
+        """The head section of a recipe that names no head."""
+        return {"name": "trained"}
+
+    def make_head(self, setup: Setup[Any]) -> Head:
+        """The head that the config asks for; a method with rows of its own kind makes them here."""
+        return setup.head(setup)
 
     def prompt_parameters(self) -> list[nn.Parameter]:
         """The parameters that learn at the prompts' rate."""
@@ -63,17 +68,20 @@ class Method(Growing):
 
     def begin(self, update: Update) -> None:
         """Make room for the new classes."""
-        fresh = len(update.new_rows)
-        self.head.grow(fresh, update.chance.at("head").generator())
-        self.statistics.grow(fresh)
+        self.head.grow(len(update.new_rows), update.chance.at("head").generator())
+
+    def adapts(self, update: Update) -> bool:
+        """Whether prompts grow and learn in this update."""
+        return update.has_contrast
 
     def image_phases(self, update: Update) -> list[Phase]:
         """The phases that learn from images."""
         return [self.train_phase("train", self.loss(update), self.train_config.epochs)]
 
-    def learnable(self) -> dict[str, nn.Parameter]:
-        """What learns, by name, head included."""
-        return dict(self.named_parameters())
+    @classmethod
+    def passes(cls, training: bool) -> int:
+        """Forward passes of the ViT per image, in a training step or for a prediction."""
+        return 1
 
     def parameters_by_paper(self) -> tuple[int, str] | None:
         """How many learnable numbers the SMoPE paper's table counts for this method, and why, where it counts otherwise than the code."""
@@ -96,34 +104,52 @@ class Method(Growing):
     def phases(self, update: Update) -> list[Phase]:
         """How this update is learned, in order. Asked anew before each phase, so one may make room for what the next one trains.
 
-        Prompts learn only where cross-entropy says something: some class is new and there are at least two. A class that
-        comes alone gets its head row from TAP, or, with TAP off, from its mean.
+        Prompts learn only where cross-entropy says something. A class that comes alone gets its place from the head.
         """
-        phases: list[Phase] = self.image_phases(update) if update.teaches_prompts else []
-        phases += self.observations(update, alone=len(update.rows) == 1 and bool(update.new_rows))
-        return phases + self.tap_phases(update, head_untaught=not any(isinstance(phase, Train) for phase in phases))
+        phases: list[Phase] = self.image_phases(update) if self.adapts(update) and self.head.learns_from_images else []
+        phases += self.observations(update)
+        return phases + self.head_phases(update, untaught=not any(isinstance(phase, Train) for phase in phases))
 
     def retire(self, rows: Sequence[int]) -> None:
         """Take classes out for ever: their rows are masked and what was remembered of them is gone."""
-        index = torch.tensor(rows, device=self.head.live_C.device)
-        self.head.retire(index)
-        self.statistics.retire(index)
+        self.head.retire(torch.tensor(rows, device=self.head.live_C.device))
+
+    def pool(self, into: int, other: int) -> None:
+        """Count the pictures remembered of class `other` as those of `into`."""
+        self.head.pool(into, other)
 
     def logits(self, batch: Batch, vit: FrozenViT) -> Tensor:
         """Scores of every head row for a batch of images; retired rows are minus infinity."""
-        logits_BC: Tensor = self.head(self.feature(batch, vit, training=False))
+        logits_BC: Tensor = self.head(self.feature(batch.images, vit, self.prompter(batch, training=False)))
         return logits_BC
 
-    def feature(self, batch: Batch, vit: FrozenViT, training: bool) -> Tensor:
-        """The feature of each image that the head sees, B,D."""
-        feature_BD: Tensor = vit(batch.images, self.prompter(batch, training))
-        return feature_BD
+    def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
+        """The feature of each image, B,F: the one door to the ViT. Without a readout, the feature that the head sees."""
+        feature_BF: Tensor = vit(images_B3HW, prompter, readout or self.head.readout)
+        return feature_BF
+
+    def query(self, images_B3HW: Tensor, vit: FrozenViT) -> Tensor:
+        """The unprompted feature."""
+        return self.feature(images_B3HW, vit, PLAIN, self.query_readout)
+
+    def batch(
+        self,
+        images_B3HW: Tensor,
+        rows_B: Tensor,
+        chance: Chance,
+        vit: FrozenViT,
+        share: Share | None = None,
+        query: Callable[[], Tensor] | None = None,
+    ) -> Batch:
+        """A batch of pictures, with the unprompted features where the method needs them; `query` knows them from before."""
+        query = (query or partial(self.query, images_B3HW, vit)) if self.needs_query else None
+        return Batch(rows_B, chance, images_B3HW=images_B3HW, query_BD=query, share=share)
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update."""
 
         def cross_entropy(batch: Batch, vit: FrozenViT) -> Losses:
-            feature_BD = self.feature(batch, vit, training=True)
+            feature_BD = self.feature(batch.images, vit, self.prompter(batch, training=True))
             return {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
 
         return cross_entropy
@@ -136,30 +162,35 @@ class Method(Growing):
             groups.append(Group(tuple(prompts), train.lr * train.prompt_lr_multiplier))
         return Train(name, epochs, tuple(groups), train.optimizer, train.schedule, loss, train.clip_norm)
 
-    def observations(self, update: Update, alone: bool) -> list[Observe]:
-        """One pass that remembers each class as a Gaussian of its prompted features."""
+    def observations(self, update: Update) -> list[Collect]:
+        """One pass that shows the head the task's images as they look at test."""
 
-        def look(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
-            return {"feature": self.feature(batch, vit, training=False)}
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            return self.observe(batch, vit, self.prompter(batch, training=False))
 
-        def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
-            self.remember(seen["feature"], rows, update, alone)
+        return [self.collect_phase("statistics", step, update)]
 
-        return [Observe("statistics", look, absorb, augmented=bool(self.tap.augmented))]
+    def observe(self, batch: Batch, vit: FrozenViT, prompter: Prompter) -> dict[str, Tensor]:
+        """What the head wants to know of a batch."""
+        return self.head.observe(self.feature(batch.images, vit, prompter), batch.rows_B)
 
-    def remember(self, feature_ND: Tensor, rows_N: Tensor, update: Update, alone: bool) -> None:
-        """Merge the features into the class statistics."""
-        self.statistics.add(feature_ND, rows_N)
-        if alone and self.tap.kind == "off":
-            self.head.set_from_mean(update.rows[0], self.statistics.mean_CD[update.rows[0]])
+    def collect_phase(
+        self, name: str, step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]], update: Update, summed: frozenset[str] = frozenset()
+    ) -> Collect:
+        """A pass whose outcome is remembered."""
 
-    def tap_phases(self, update: Update, head_untaught: bool) -> list[Train]:
-        """What follows the images: the head on draws, where the config asks for it."""
-        return [self.tap_phase(update)] if tap_is_due(self.tap, update, head_untaught) else []
+        def finish(seen: Mapping[str, Tensor], rows_N: Tensor) -> None:
+            self.remember(seen, rows_N, update)
 
-    def tap_phase(self, update: Update) -> Train:
-        """Train the head alone on draws from every class seen."""
-        return tap_phase("tap", self.tap, self.head, self.statistics, update, self.train_config.batch_size)
+        return Collect(name, step, finish, self.head.summed | summed, self.head.augmented)
+
+    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+        """Take in what was observed of the task's images; it is the last look at them."""
+        self.head.remember(seen, rows_N, update)
+
+    def head_phases(self, update: Update, untaught: bool) -> list[Phase]:
+        """How the head learns from what is remembered, once the images are gone."""
+        return list(self.head.phases(update, untaught))
 
 
 def refuse_weight_decay(train: TrainConfig, harm: str, remedy: str = "Set train.optimizer.weight_decay=0.") -> None:

@@ -32,12 +32,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
-from smope.head import appended
+from smope.backbones import PLAIN, FrozenViT, Prompter
+from smope.growing import appended
+from smope.heads import Setup
 from smope.methods.base import Method, MethodConfig, refuse_weight_decay
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Losses, LossFunction, Update
+from smope.phases import Batch, Chance, Losses, LossFunction, Update
 from smope.prompts import GivenPrefix, check_blocks, halves_by_block, orthogonal
 
 
@@ -65,18 +65,21 @@ class CodaPrompt(Method):
         "paper": {"method": {"mu": 0.1}},
     }
     needs_query = True
-    passes = (2, 2)
     flat = False  #: components grow with the tasks
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, CodaPromptConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[CodaPromptConfig]) -> None:
+        super().__init__(setup)
+        config, shape, train = setup.config, setup.shape, setup.train
         check_blocks("method.blocks", config.blocks, shape.depth)
         refuse_weight_decay(train, "which would shrink the components of earlier tasks")
         L, C = len(config.blocks), shape.dim
         self.prompts_MLPC = nn.Parameter(torch.zeros(0, L, config.length, C))
         self.keys_MLC = nn.Parameter(torch.zeros(0, L, C))
         self.attention_MLC = nn.Parameter(torch.zeros(0, L, C))
+
+    @classmethod
+    def passes(cls, training: bool) -> int:
+        return 2
 
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.prompts_MLPC, self.keys_MLC, self.attention_MLC]
@@ -85,7 +88,7 @@ class CodaPrompt(Method):
 
     def begin(self, update: Update) -> None:
         super().begin(update)
-        if update.teaches_prompts:
+        if self.adapts(update):
             chance = update.chance.at("components")
             self.prompts_MLPC = self._grown(self.prompts_MLPC, self.config.init_scale, chance.at("prompts"))
             self.keys_MLC = self._grown(self.keys_MLC, 1.0, chance.at("keys"))

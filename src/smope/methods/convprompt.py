@@ -47,17 +47,18 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from smope.attention import prefix_scores
-from smope.backbones import PLAIN, Block, FrozenViT, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
+from smope.backbones import PLAIN, Block, FrozenViT, Prompter
+from smope.class_likeness import name_similarity, prototype_similarity
+from smope.class_statistics import ClassMoments
 from smope.errors import ConfigError
-from smope.head import appended
+from smope.growing import appended
+from smope.heads import Head, Setup
+from smope.heads.task_norms import NormedHead, TaskNorms
+from smope.heads.trained import TrainedHead
 from smope.methods.base import Method, MethodConfig, centred_parameter, refuse_weight_decay
-from smope.methods.likeness import name_similarity, prototype_similarity
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
-from smope.methods.task_norms import NormedHead, TaskNorms
+from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Train, Update
 from smope.prompts import check_blocks, orthogonal
-from smope.statistics import ClassStatistics
 
 
 class ConvPromptConfig(MethodConfig):
@@ -123,17 +124,10 @@ class ConvPrompter(Prompter):
         key_BHPD, value_BHPD = (own_WBHPD if earlier is None else own_WBHPD + self._made[earlier]).unbind(0)
         return prefix_scores(q_BHND, key_BHPD, block.scale), value_BHPD
 
-    def norm(self, block: Block, name: str) -> tuple[Tensor, Tensor]:
-        return _shifted(getattr(block, name), self._offsets[2 * block.index + ("norm1", "norm2").index(name)])
-
-    def feature(self, vit: FrozenViT, x_BNC: Tensor) -> Tensor:
-        cls_BC = x_BNC[:, 0]
-        return F.layer_norm(cls_BC, cls_BC.shape[-1:], *_shifted(vit.norm, self._offsets[-1]), vit.shape.norm_eps)
-
-
-def _shifted(own: Any, offset_YC: Tensor) -> tuple[Tensor, Tensor]:
-    """Weight and bias of one of the ViT's LayerNorms, with our offsets on them."""
-    return own.weight + offset_YC[0], own.bias + offset_YC[1]
+    def norm(self, owner: Block | FrozenViT, name: str) -> tuple[Tensor, Tensor]:
+        which = 2 * owner.index + ("norm1", "norm2").index(name) if isinstance(owner, Block) else -1
+        own: Any = getattr(owner, name)
+        return own.weight + self._offsets[which][0], own.bias + self._offsets[which][1]
 
 
 def generated(embedding_LWHRS: Tensor, kernels_JLWHKK: Tensor, biases_JLWH: Tensor) -> Tensor:
@@ -158,13 +152,11 @@ class ConvPrompt(Method):
     }
     flat = False  #: generators and the heads' norms grow with the tasks
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, ConvPromptConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[ConvPromptConfig]) -> None:
+        super().__init__(setup)
+        config, shape, chance = setup.config, setup.shape, setup.chance
         check_blocks("method.blocks", config.blocks, shape.depth)
-        refuse_weight_decay(train, "which would shrink the generators of earlier tasks")
-        self.task_norms = TaskNorms(shape.dim)
-        self.head = NormedHead(shape.dim, self.task_norms)
+        refuse_weight_decay(setup.train, "which would shrink the generators of earlier tasks")
         self.matcher = Matcher(shape.dim, config.hidden, config.key_width, chance.at("matcher"))
         each, K = (len(config.blocks), 2, shape.heads), config.kernel
         size = (*each, config.length + K - 1, shape.head_dim + K - 1)
@@ -173,11 +165,15 @@ class ConvPrompt(Method):
         self.biases_JLWH = nn.Parameter(torch.zeros(0, *each))
         self.keys_JX = nn.Parameter(torch.zeros(0, config.key_width))
         self.offsets_NYC = nn.Parameter(torch.zeros(2 * shape.depth + 1, 2, shape.dim))
-        self.prototypes = ClassStatistics(shape.dim, TapConfig(kind="off"))  # of unprompted features; empty under other count rules
+        self.prototypes = ClassMoments(shape.dim)  # of unprompted features; empty under other count rules
         self.frozen: Tensor  # generators of earlier tasks
         self.start: Tensor  # E and matcher as the current task found them, in one row; empty where nothing pulls
         self.register_buffer("frozen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("start", torch.zeros(0))
+
+    def make_head(self, setup: Setup[Any]) -> Head:
+        self.task_norms = TaskNorms(setup.shape.dim)
+        return NormedHead(setup, self.task_norms) if setup.head is TrainedHead else super().make_head(setup)
 
     # -- what learns -----------------------------------------------------------------------------------------------------
 
@@ -225,10 +221,10 @@ class ConvPrompt(Method):
     def begin(self, update: Update) -> None:
         super().begin(update)
         fresh = len(update.new_rows)
-        self.task_norms.grow(fresh, new_task=update.teaches_prompts)
+        self.task_norms.grow(fresh, new_task=self.adapts(update))
         if self.config.count_rule == "prototypes":
             self.prototypes.grow(fresh)
-        if update.teaches_prompts:
+        if self.adapts(update):
             self.frozen.fill_(len(self.keys_JX))
             if self.frozen > 0 and self.config.pull > 0:
                 self.start = self._pulled().detach().clone()
@@ -270,32 +266,37 @@ class ConvPrompt(Method):
         before: list[Phase] = [self._prototypes(update)] if self.config.count_rule == "prototypes" else []
         return before + super().phases(update)
 
-    def _prototypes(self, update: Update) -> Observe:
+    def _prototypes(self, update: Update) -> Collect:
         """One unprompted pass, before any training, that takes each class's mean feature and settles the number of generators."""
 
-        def look(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
-            return {"feature": vit(batch.images)}
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            return {"feature": self.query(batch.images, vit)}
 
-        def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
+        def finish(seen: Mapping[str, Tensor], rows: Tensor) -> None:
             self.prototypes.add(seen["feature"], rows)
-            if update.teaches_prompts:
+            if self.adapts(update):
                 mean_MC, known_M = self.prototypes.mean_CD, self.prototypes.known
                 similarity = prototype_similarity(mean_MC[list(update.new_rows)], mean_MC[known_M[known_M < update.known]])
                 self._keep_generators(int(self.frozen) + self._count(similarity))
 
-        return Observe("prototypes", look, absorb)
+        return Collect("prototypes", step, finish)
 
     # -- after the task --------------------------------------------------------------------------------------------------
 
-    def remember(self, feature_ND: Tensor, rows_N: Tensor, update: Update, alone: bool) -> None:
-        """The last look at the task's images: where it started from is of no more use."""
-        super().remember(feature_ND, rows_N, update, alone)
+    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+        """Where the task started from is of no more use."""
+        super().remember(seen, rows_N, update)
         self.start = self.start.new_zeros(0)
 
     def retire(self, rows: Sequence[int]) -> None:
         super().retire(rows)
         if self.config.count_rule == "prototypes":
             self.prototypes.retire(torch.tensor(rows, device=self.head.live_C.device))
+
+    def pool(self, into: int, other: int) -> None:
+        super().pool(into, other)
+        if self.config.count_rule == "prototypes":
+            self.prototypes.pool(into, other)
 
     def facts(self) -> dict[str, Any]:
         return {"generators": len(self.keys_JX)}

@@ -44,12 +44,13 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import FrozenViT, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
-from smope.head import Head, appended
+from smope.backbones import FrozenViT, Prompter
+from smope.growing import appended
+from smope.heads import Head, Setup
+from smope.heads.trained import LinearRows, TrainedHead
 from smope.methods.base import Method, MethodConfig, refuse_weight_decay
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Update
+from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Update
 from smope.prompts import check_blocks, orthogonal, top_k_index
 
 
@@ -67,11 +68,10 @@ class CPromptConfig(MethodConfig):
 
 
 class TokenPrompter(Prompter):
-    """Puts tokens B,P,D of each image's own into the sequence: block -> (place, tokens); and says what the feature is."""
+    """Puts tokens B,P,D of each image's own into the sequence: block -> (place, tokens)."""
 
-    def __init__(self, tokens: Mapping[int, tuple[int, Tensor]], normed: bool) -> None:
+    def __init__(self, tokens: Mapping[int, tuple[int, Tensor]]) -> None:
         self._tokens = tokens
-        self._normed = normed
 
     def tokens(self, index: int, x_BND: Tensor) -> Tensor:
         if index not in self._tokens:
@@ -79,19 +79,21 @@ class TokenPrompter(Prompter):
         place, tokens_BPD = self._tokens[index]
         return torch.cat([x_BND[:, :place], tokens_BPD, x_BND[:, place:]], dim=1)
 
-    def feature(self, vit: FrozenViT, x_BND: Tensor) -> Tensor:
-        return vit.final_norm(x_BND[:, 0]) if self._normed else x_BND[:, 0]
 
+class Classifier(TrainedHead):
+    """A head whose new rows are Kaiming-uniform with gain 1."""
 
-class Classifier(Head):
-    """A head whose new rows are Kaiming-uniform with gain 1, +-sqrt(3/D), and have no bias."""
-
-    @torch.no_grad()
     def grow(self, count: int, generator: torch.Generator) -> None:
-        known = len(self)
         super().grow(count, generator)
-        self.weight[known:] *= math.sqrt(3)
-        self.bias[known:] = 0
+        kaiming(self, count)
+
+
+@torch.no_grad()
+def kaiming(rows: LinearRows, count: int) -> None:
+    """Make the last `count` rows uniform in +-sqrt(3/D), without bias."""
+    first = len(rows) - count
+    rows.weight[first:] *= math.sqrt(3)
+    rows.bias[first:] = 0
 
 
 @register
@@ -102,25 +104,34 @@ class CPrompt(Method):
     title = "CPrompt: prompt tokens of each task found by keys of classes, consistent in training and test"
     Config = CPromptConfig
     config: CPromptConfig
+    head: TrainedHead
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {"released": {"method": {"feature": "raw", "decay": 5e-4}}}
     needs_query = True
-    passes = (3, 2)
     flat = False  #: prompts grow with the tasks, keys with the classes
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, CPromptConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[CPromptConfig]) -> None:
+        super().__init__(setup)
+        config, shape, train = setup.config, setup.shape, setup.train
         check_blocks("method.second_block", [config.second_block], shape.depth)
         remedy = "Set train.optimizer.weight_decay=0 and give method.decay, which acts on the current task alone."
         refuse_weight_decay(train, "and would wear away what earlier tasks have learned", remedy)
-        self.query = TokenPrompter({}, config.feature == "normed")  # the same feature as the classifiers see
-        self.head = Classifier(shape.dim)
-        self.auxiliary = Classifier(shape.dim)
+        self.query_readout = self.head.readout  # the same feature as the classifiers see
+        self.auxiliary = LinearRows(shape.dim)
         self.first_TPD = nn.Parameter(torch.zeros(0, config.length, shape.dim))
         self.second_TPD = nn.Parameter(torch.zeros(0, config.second_length, shape.dim))
         self.keys_CD = nn.Parameter(torch.zeros(0, shape.dim))
         self.task_C: Tensor  # the task of each class; -1: it has none
         self.register_buffer("task_C", torch.zeros(0, dtype=torch.int64))
+
+    def make_head(self, setup: Setup[Any]) -> Head:
+        head = Classifier(setup) if setup.head is TrainedHead else super().make_head(setup)
+        if setup.config.feature == "raw":
+            head.readout = replace(head.readout, normed=False)
+        return head
+
+    @classmethod
+    def passes(cls, training: bool) -> int:
+        return 3 if training else 2
 
     def extra_tokens(self, block: int) -> int:
         return self.config.length + (self.config.second_length if block >= self.config.second_block else 0)
@@ -137,12 +148,13 @@ class CPrompt(Method):
         draws_KD = torch.randn(count, D, generator=update.chance.at("keys").generator(), dtype=torch.float64)
         self.keys_CD = appended(self.keys_CD, orthogonal(self.keys_CD.cpu().double(), draws_KD))
         self.task_C = torch.cat([self.task_C, self.task_C.new_full((count,), -1)])
-        if update.teaches_prompts:
+        if self.adapts(update):
             self.task_C[self.current_C(update) & (self.task_C < 0)] = len(self.first_TPD)
             self.first_TPD = self._grown(self.first_TPD, update.chance.at("first"))
             self.second_TPD = self._grown(self.second_TPD, update.chance.at("second"))
-            self.auxiliary = Classifier(D).to(self.keys_CD)
+            self.auxiliary = LinearRows(D).to(self.keys_CD)
             self.auxiliary.grow(len(update.rows), update.chance.at("auxiliary").generator())
+            kaiming(self.auxiliary, len(update.rows))
 
     def _grown(self, old_TPD: nn.Parameter, chance: Chance) -> nn.Parameter:
         """One task's prompts more: a copy of the last, or for the first task uniform in +-1/sqrt(D), as torch draws a linear layer."""
@@ -171,11 +183,10 @@ class CPrompt(Method):
 
     def prompted(self, task_B: Tensor) -> TokenPrompter:
         """A pass with the prompts of each image's task; where the images have none (-1), a plain one."""
-        normed = self.config.feature == "normed"
         if (task_B < 0).any():  # then no class has a task that could be found, and all are -1
-            return TokenPrompter({}, normed)
+            return TokenPrompter({})
         first_BPD, second_BPD = (self._chosen(prompts_TPD, task_B) for prompts_TPD in (self.first_TPD, self.second_TPD))
-        return TokenPrompter({0: (1, first_BPD), self.config.second_block: (1 + self.config.length, second_BPD)}, normed)
+        return TokenPrompter({0: (1, first_BPD), self.config.second_block: (1 + self.config.length, second_BPD)})
 
     def _chosen(self, prompts_TPD: Tensor, task_B: Tensor) -> Tensor:
         """The images' prompts, B,P,D. A gradient reaches the current task's alone."""
@@ -211,11 +222,11 @@ class CPrompt(Method):
         auxiliary = Group(tuple(self.auxiliary.parameters()), self.train_config.lr)
         return [replace(phase, groups=(*phase.groups, auxiliary))]
 
-    def observations(self, update: Update, alone: bool) -> list[Observe]:
-        def look(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
-            return {"feature": vit(batch.images, self.prompted(self.own_B(batch)))}
+    def observations(self, update: Update) -> list[Collect]:
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            return self.observe(batch, vit, self.prompted(self.own_B(batch)))
 
-        return [replace(phase, look=look) for phase in super().observations(update, alone)]
+        return [self.collect_phase("statistics", step, update)]
 
     def loss(self, update: Update) -> LossFunction:
         """The four terms of the head of this file, and the decay."""
@@ -224,8 +235,8 @@ class CPrompt(Method):
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             among_K = update.among(batch.rows_B.device)
             local_B = (batch.rows_B.unsqueeze(1) == among_K).int().argmax(1)
-            feature_BD = vit(batch.images, self.prompter(batch, training=True))
-            any_prompt_BD = vit(batch.images, self.prompted(self.drawn_B(batch)))
+            feature_BD = self.feature(batch.images, vit, self.prompter(batch, training=True))
+            any_prompt_BD = self.feature(batch.images, vit, self.prompted(self.drawn_B(batch)))
             losses = {
                 "auxiliary": F.cross_entropy(self.auxiliary(feature_BD), local_B),
                 "ce": self.head.loss(any_prompt_BD, batch.rows_B, among_K),

@@ -31,13 +31,12 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from smope.backbones import VitShape
-from smope.config import TapConfig, TrainConfig
-from smope.head import appended
-from smope.methods.base import MethodConfig, refuse_weight_decay, uniform_parameter
+from smope.growing import appended
+from smope.heads import Setup
+from smope.methods.base import refuse_weight_decay, uniform_parameter
 from smope.methods.l2p import KeyedConfig, KeyedMethod, KeyedPrompter
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Update
+from smope.phases import Batch, Chance, Update
 from smope.prompts import check_blocks, halves_by_block, top_k_index
 
 
@@ -70,9 +69,9 @@ class DualPrompt(KeyedMethod):
         "released": {"method": {"key_reduction": "sum", "test_keys": "all", "pool": 10}}
     }
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, DualPromptConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[DualPromptConfig]) -> None:
+        super().__init__(setup)
+        config, shape, chance, train = setup.config, setup.shape, setup.chance, setup.train
         check_blocks("method.g_blocks + method.e_blocks", [*config.g_blocks, *config.e_blocks], shape.depth)
         refuse_weight_decay(train, "and would wear away the prompts of earlier tasks")
         size = (len(config.g_blocks), config.rows(config.g_length), shape.dim)
@@ -90,7 +89,7 @@ class DualPrompt(KeyedMethod):
     @torch.no_grad()
     def begin(self, update: Update) -> None:
         super().begin(update)
-        if not update.teaches_prompts:
+        if not self.adapts(update):
             return
         self.taught += 1
         missing = int(self.taught) - len(self.experts_TLPC)

@@ -30,6 +30,7 @@ Axes: B images, T tasks that have a prompt, L prompted blocks, P rows of a promp
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -37,15 +38,14 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import PLAIN, Block, FrozenViT, Prompter, VitShape
-from smope.config import ScheduleConfig, Section, TapConfig, TrainConfig
-from smope.head import Head
+from smope.backbones import PLAIN, Block, FrozenViT, Prompter
+from smope.config import ScheduleConfig, Section, TapConfig
+from smope.heads import Setup
+from smope.heads.trained import TrainedHead
 from smope.methods.base import Method, MethodConfig, centred_parameter, refuse_weight_decay
 from smope.methods.registry import register
-from smope.methods.tap import tap_is_due, tap_phase
-from smope.methods.task import Batch, Chance, Group, Losses, LossFunction, Observe, Phase, Train, Update
+from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Train, Update
 from smope.prompts import GivenPrefix, check_blocks, halves_by_block
-from smope.statistics import ClassStatistics
 
 
 class IdentityConfig(Section):
@@ -81,11 +81,14 @@ def _released(tap: Mapping[str, Any], batch: int) -> Mapping[str, Mapping[str, A
 NORGA_REPO = _released({"kind": "full", "unbiased": True}, batch=128)
 
 
-class IdentityHead(Head):
+class IdentityHead(TrainedHead):
     """A head with a residual layer and a norm before its rows."""
 
-    def __init__(self, dim: int, hidden: int, generator: torch.Generator) -> None:
-        super().__init__(dim)
+    tap_name = "identity tap"
+
+    def __init__(self, setup: Setup[Any], hidden: int, generator: torch.Generator) -> None:
+        super().__init__(setup)
+        dim = setup.shape.dim
         self.inner_weight = centred_parameter((hidden, dim), dim**-0.5, generator)
         self.inner_bias = centred_parameter((hidden,), dim**-0.5, generator)
         self.outer_weight = centred_parameter((dim, hidden), hidden**-0.5, generator)
@@ -126,25 +129,28 @@ class HidePrompt(Method):
     title = "HiDe-Prompt: one prompt a task, found by a network that guesses the task"
     Config = HidePromptConfig
     config: HidePromptConfig
+    head: TrainedHead
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "norga-repo": NORGA_REPO,
         "hide": _released({"kind": "centroids", "centroids": 10}, batch=24),
     }
     needs_query = True
-    passes = (1, 2)
     flat = False  #: a prompt a task
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, HidePromptConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[HidePromptConfig]) -> None:
+        super().__init__(setup)
+        config, shape, chance, train = setup.config, setup.shape, setup.chance, setup.train
         check_blocks("method.blocks", config.blocks, shape.depth)
         refuse_weight_decay(train, "and would wear away the prompts of earlier tasks")
         self.prompts_TLPC = nn.Parameter(torch.zeros(0, len(config.blocks), config.length, shape.dim))
         self.owner_C: Tensor
         self.register_buffer("owner_C", torch.zeros(0, dtype=torch.int64))  # whose prompt each class is looked at with; -1: none
-        self.identity = IdentityHead(shape.dim, int(config.identity.width * shape.dim), chance.at("identity").generator())
-        self.identity_tap = config.identity.tap or tap
-        self.identity_statistics = ClassStatistics(shape.dim, self.identity_tap)
+        own = replace(setup, tap=config.identity.tap or setup.tap)
+        self.identity = IdentityHead(own, int(config.identity.width * shape.dim), chance.at("identity").generator())
+
+    @classmethod
+    def passes(cls, training: bool) -> int:
+        return 1 if training else 2
 
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.prompts_TLPC]
@@ -161,8 +167,7 @@ class HidePrompt(Method):
         super().begin(update)
         fresh = len(update.new_rows)
         self.identity.grow(fresh, update.chance.at("identity").generator())
-        self.identity_statistics.grow(fresh)
-        if update.teaches_prompts:
+        if self.adapts(update):
             self.prompts_TLPC = nn.Parameter(torch.cat([self.prompts(), self._start(update.chance)]))
         self.owner_C = torch.cat([self.owner_C, self.owner_C.new_full((fresh,), len(self.prompts_TLPC) - 1)])
 
@@ -175,9 +180,11 @@ class HidePrompt(Method):
 
     def retire(self, rows: Any) -> None:
         super().retire(rows)
-        index = torch.tensor(rows, device=self.owner_C.device)
-        self.identity.retire(index)
-        self.identity_statistics.retire(index)
+        self.identity.retire(torch.tensor(rows, device=self.owner_C.device))
+
+    def pool(self, into: int, other: int) -> None:
+        super().pool(into, other)
+        self.identity.pool(into, other)
 
     # -- prompts ---------------------------------------------------------------------------------------------------------
 
@@ -232,12 +239,12 @@ class HidePrompt(Method):
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update, and L_CR."""
-        known = self.statistics.known
+        known = self.head.statistics.known
         others = known[~torch.isin(known, update.among(known.device))]
-        earlier_MD = self.statistics.prototypes(others)
+        earlier_MD = self.head.statistics.prototypes(others)
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
-            feature_BD = self.feature(batch, vit, training=True)
+            feature_BD = self.feature(batch.images, vit, self.prompter(batch, training=True))
             terms = {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
             if self.config.contrast_weight > 0:
                 terms["contrast"] = self.config.contrast_weight * self.contrast(earlier_MD.to(feature_BD), batch.everyone(feature_BD))
@@ -250,23 +257,17 @@ class HidePrompt(Method):
         rows_MD = torch.cat([earlier_MD, feature_BD])
         return F.cross_entropy(rows_MD @ rows_MD.T / self.config.contrast_temperature, torch.arange(len(rows_MD), device=rows_MD.device))
 
-    def observations(self, update: Update, alone: bool) -> list[Observe]:
+    def observations(self, update: Update) -> list[Collect]:
         """One pass that remembers each class twice: unprompted, and under its own task's prompt."""
 
-        def look(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
-            return {"feature": vit(batch.images, self.found(self.owner_C[batch.rows_B])), "query": batch.query}
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            return {**self.observe(batch, vit, self.found(self.owner_C[batch.rows_B])), "query": batch.query}
 
-        def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
-            self.remember(seen["feature"], rows, update, alone)
-            self.identity_statistics.add(seen["query"], rows)
-            if alone and self.identity_tap.kind == "off":
-                self.identity.set_from_mean(update.rows[0], self.identity_statistics.mean_CD[update.rows[0]])
+        return [self.collect_phase("statistics", step, update)]
 
-        return [Observe("statistics", look, absorb)]
+    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+        super().remember(seen, rows_N, update)
+        self.identity.remember({"feature": seen["query"]}, rows_N, update)
 
-    def tap_phases(self, update: Update, head_untaught: bool) -> list[Train]:
-        phases = super().tap_phases(update, head_untaught)
-        if not tap_is_due(self.identity_tap, update, head_untaught):
-            return phases
-        size = self.train_config.batch_size
-        return [tap_phase("identity tap", self.identity_tap, self.identity, self.identity_statistics, update, size), *phases]
+    def head_phases(self, update: Update, untaught: bool) -> list[Phase]:
+        return [*self.identity.phases(update, untaught), *super().head_phases(update, untaught)]

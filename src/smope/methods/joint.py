@@ -20,12 +20,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import PLAIN, FrozenViT, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
+from smope.backbones import PLAIN, FrozenViT, Prompter, Readout
+from smope.heads import Setup
 from smope.methods.base import refuse_weight_decay
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance
+from smope.phases import Batch
 
 
 class JointConfig(PrefixConfig):
@@ -43,8 +43,9 @@ class Joint(OnePrompt):
     Config = JointConfig
     config: JointConfig
 
-    def __init__(self, config: JointConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[JointConfig]) -> None:
+        super().__init__(setup)
+        config, shape, train = setup.config, setup.shape, setup.train
         self.change = nn.ParameterDict()
         if config.mode == "frozen":
             return
@@ -60,12 +61,12 @@ class Joint(OnePrompt):
     def prompter(self, batch: Batch, training: bool) -> Prompter:
         return super().prompter(batch, training) if self.config.mode == "frozen" else PLAIN
 
-    def feature(self, batch: Batch, vit: FrozenViT, training: bool) -> Tensor:
+    def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
         if self.config.mode == "frozen":
-            return super().feature(batch, vit, training)
+            return super().feature(images_B3HW, vit, prompter, readout)
         weights = {name: weight + self.change[_key(name)] for name, weight in vit.named_parameters()}
-        feature_BD: Tensor = torch.func.functional_call(vit, weights, (batch.images,))
-        return feature_BD
+        feature_BF: Tensor = torch.func.functional_call(vit, weights, (images_B3HW, prompter, readout or self.head.readout))
+        return feature_BF
 
 
 def _key(name: str) -> str:

@@ -33,11 +33,11 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from smope.backbones import FrozenViT, VitShape
-from smope.config import TapConfig, TrainConfig
+from smope.backbones import FrozenViT
+from smope.heads import Setup
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Losses, LossFunction, Update
+from smope.phases import Batch, Losses, LossFunction, Update
 from smope.prompts import GivenPrefix, check_blocks, halves, top_k_index
 
 
@@ -107,8 +107,11 @@ class KeyedMethod(Method, ABC):
     """A method that asks the frozen ViT first, and whose loss has a term for the keys."""
 
     needs_query: ClassVar[bool] = True
-    passes: ClassVar[tuple[int, int]] = (2, 2)
     config: KeyedConfig
+
+    @classmethod
+    def passes(cls, training: bool) -> int:
+        return 2
 
     @abstractmethod
     def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
@@ -119,7 +122,7 @@ class KeyedMethod(Method, ABC):
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             prompter = self.prompter(batch, training=True)
-            feature_BC = vit(batch.images, prompter)
+            feature_BC = self.feature(batch.images, vit, prompter)
             cross_entropy = self.head.loss(feature_BC, batch.rows_B, update.among(feature_BC.device))
             assert prompter.distance_LX is not None
             return {"ce": cross_entropy, "key": self.config.key_loss_of(prompter.distance_LX)}
@@ -139,9 +142,9 @@ class L2P(KeyedMethod):
         "released": {"method": {"key_loss": "cross-batch", "key_reduction": "sum"}}
     }
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, L2PConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[L2PConfig]) -> None:
+        super().__init__(setup)
+        config, shape, chance = setup.config, setup.shape, setup.chance
         check_blocks("method.blocks", config.blocks, shape.depth)
         L, N = len(config.blocks), config.pool
         size = (L, N, config.rows(config.length), shape.dim)

@@ -21,12 +21,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import VitShape
-from smope.config import TapConfig, TrainConfig
-from smope.methods.base import MethodConfig
+from smope.heads import Setup
 from smope.methods.hide import NORGA_REPO, HidePrompt, HidePromptConfig, TaskPrefix
 from smope.methods.registry import register
-from smope.methods.task import Chance
 
 
 class NorgaConfig(HidePromptConfig):
@@ -64,9 +61,9 @@ class Norga(HidePrompt):
     config: NorgaConfig
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {"norga-repo": NORGA_REPO}
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, NorgaConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[NorgaConfig]) -> None:
+        super().__init__(setup)
+        config = setup.config
         self.alpha_L = nn.Parameter(torch.ones(len(config.blocks)))
         self.tau_L = nn.Parameter(torch.ones(len(config.blocks)))
 

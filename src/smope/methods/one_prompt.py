@@ -14,11 +14,11 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from smope.backbones import Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
+from smope.backbones import Prompter
+from smope.heads import Setup
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance
+from smope.phases import Batch
 from smope.prompts import PrefixPrompter, check_blocks
 
 
@@ -40,8 +40,9 @@ class OnePrompt(Method):
     Config = PrefixConfig
     config: PrefixConfig
 
-    def __init__(self, config: PrefixConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[PrefixConfig]) -> None:
+        super().__init__(setup)
+        config, shape, chance = setup.config, setup.shape, setup.chance
         check_blocks("method.blocks", config.blocks, shape.depth)
         width = (shape.heads, config.experts, shape.head_dim) if config.prefix_site == "post" else (1, config.experts, shape.dim)
         size = (len(config.blocks), *width)

@@ -40,11 +40,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import FrozenViT, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
+from smope.backbones import FrozenViT, Prompter
+from smope.heads import Setup
+from smope.heads.trained import TrainedHead
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Drawer, Draws, Group, Losses, LossFunction, Observe, Phase, Train, Update
+from smope.phases import Batch, Chance, Collect, Drawer, Draws, Group, Losses, LossFunction, Phase, Train, Update
 from smope.prompts import GivenPrefix, check_blocks, halves_by_block, top_k_index
 
 OUTLIER = -1  #: the row of a feature that is of no class
@@ -86,13 +87,14 @@ class Ovor(Method):
     title = "OVOR: one prompt, virtual outliers for the head"
     Config = OvorConfig
     config: OvorConfig
+    head: TrainedHead
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "released": {"method": {"anchor": "origin", "candidates": "raw", "augmented": True}}
     }
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, OvorConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[OvorConfig]) -> None:
+        super().__init__(setup)
+        config, shape, chance = setup.config, setup.shape, setup.chance
         check_blocks("method.g_blocks + method.e_blocks", config.g_blocks + config.e_blocks, shape.depth)
         g_size, e_size = (len(config.g_blocks), config.g_length, shape.dim), (len(config.e_blocks), config.e_length, shape.dim)
         self.general_LPC = uniform_parameter(g_size, config.init_scale, chance.at("general").generator())
@@ -126,17 +128,17 @@ class Ovor(Method):
             phases.append(self._regularised_phase(update, regularised, views))
         return phases
 
-    def _view(self, view: int) -> Observe:
+    def _view(self, view: int) -> Collect:
         """One pass that keeps the task's features, below those of earlier passes."""
 
-        def look(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
-            return {"feature": vit(batch.images, self.prompter(batch, training=False))}
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+            return {"feature": self.feature(batch.images, vit, self.prompter(batch, training=False))}
 
-        def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
+        def finish(seen: Mapping[str, Tensor], rows: Tensor) -> None:
             self.features_ND = torch.cat([self.features_ND, seen["feature"].to(self.features_ND)])
             self.rows_N = torch.cat([self.rows_N, rows.to(self.rows_N)])
 
-        return Observe(f"features {view + 1}", look, absorb, self.config.augmented)
+        return Collect(f"features {view + 1}", step, finish, augmented=self.config.augmented)
 
     def _regularised_phase(self, update: Update, epochs: int, views: int) -> Train:
         train = self.train_config
@@ -145,9 +147,9 @@ class Ovor(Method):
         loss, span = self.outlier_loss(update), (train.epochs - epochs, train.epochs)
         return Train("outliers", epochs, groups, train.optimizer, train.schedule, loss, train.clip_norm, draws, span)
 
-    def remember(self, feature_ND: Tensor, rows_N: Tensor, update: Update, alone: bool) -> None:
-        """The last look at the task's images: what the regularised epochs kept of them goes."""
-        super().remember(feature_ND, rows_N, update, alone)
+    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+        """What the regularised epochs kept of the task's images goes."""
+        super().remember(seen, rows_N, update)
         self.features_ND = self.features_ND.new_zeros(0, self.shape.dim)
         self.rows_N = self.rows_N.new_zeros(0)
 

@@ -1,38 +1,24 @@
-"""Methods by name. A method registers itself in its own file; its name stands nowhere else."""
+"""Methods by name, and what a recipe asks of them. A method registers itself in its own file; its name is written nowhere else."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from smope.backbones import VitShape
-from smope.config import RunConfig, TapConfig, merge, validate
+from smope.config import RunConfig, Section, TapConfig, TrainConfig, merge, validate
 from smope.errors import ConfigError, nearest
+from smope.heads import HEADS, Setup
 from smope.methods.base import Method
-from smope.methods.task import Chance
+from smope.phases import Chance
+from smope.plugins import Registry
 
-_METHODS: dict[str, type[Method]] = {}
-M = TypeVar("M", bound=type[Method])
+METHODS: Registry[Method] = Registry("method", "smope.methods")
+register = METHODS.register
+find = METHODS.find
+known_methods = METHODS.all
 
-
-def register(method: M) -> M:
-    """Class decorator: make a method known under its name."""
-    if method.name in _METHODS and _METHODS[method.name].__qualname__ != method.__qualname__:
-        raise ConfigError(f"Two methods are called '{method.name}'.", "Rename one of them.")
-    _METHODS[method.name] = method
-    return method
-
-
-def known_methods() -> dict[str, type[Method]]:
-    """All registered methods, by name."""
-    return dict(sorted(_METHODS.items()))
-
-
-def find(name: str) -> type[Method]:
-    """The method called `name`."""
-    if name not in _METHODS:
-        raise ConfigError(f"There is no method '{name}'.", nearest(name, _METHODS))
-    return _METHODS[name]
+_NAMES = ("name", "preset")  #: of a plug-in's section, beside its own fields
 
 
 def resolve(values: Mapping[str, Any]) -> RunConfig:
@@ -46,17 +32,22 @@ def resolve(values: Mapping[str, Any]) -> RunConfig:
     preset = _preset(method, preset_name)
     fields = validate(method.Config, merge(preset.get("method", {}), section), "method")
     full = {**values, "method": {"name": name, "preset": preset_name, **fields.model_dump(mode="json")}}
-    full["tap"] = _tap(preset.get("tap", {}), _section(values, "tap", "Write tap.kind=off, or the fields of another kind."))
+    tap = _tap(preset.get("tap", {}), _section(values, "tap", "Write tap.kind=off, or the fields of another kind."))
+    head = _section(values, "head", "Write head.name=... and its fields beside it.")
+    full["head"], full["tap"] = _head(method, head, validate(TapConfig, tap, "tap")), tap
+    if not HEADS.find(full["head"]["name"]).replays:
+        full["tap"] = {"kind": "off"}
     return validate(RunConfig, full)  # type: ignore[no-any-return]
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
-    """The method and TAP fields in which a run leaves its preset."""
+    """The method, head and TAP fields in which a run leaves its preset."""
     method = find(config.method["name"])
     preset = _preset(method, config.method["preset"])
-    mine = {k: v for k, v in config.method.items() if k not in ("name", "preset")}
     theirs = method.Config.model_validate(preset.get("method", {})).model_dump(mode="json")
-    changed: dict[str, Any] = {f"method.{k}": v for k, v in mine.items() if theirs.get(k) != v}
+    changed: dict[str, Any] = {f"method.{k}": v for k, v in _own(config.method).items() if theirs.get(k) != v}
+    usual = _head(method, {}, config.tap)
+    changed |= {f"head.{k}": v for k, v in config.head.items() if usual.get(k) != v}
     if config.tap.kind == "off":
         changed |= {"tap.kind": "off"} if "tap" in preset else {}
     elif "tap" in preset:
@@ -68,10 +59,41 @@ def overrides(config: RunConfig) -> dict[str, Any]:
 
 def build(config: RunConfig, shape: VitShape) -> Method:
     """The method a resolved config asks for, untaught."""
-    section = {k: v for k, v in config.method.items() if k not in ("name", "preset")}
     method = find(config.method["name"])
-    fields = validate(method.Config, section, "method")
-    return method(fields, config.train, config.tap, shape, Chance(config.seed, ("init",)))
+    chance = Chance(config.seed, ("init",))
+    return method(set_up(method, shape, chance, _own(config.method), train=config.train, tap=config.tap, head=config.head))
+
+
+def set_up(
+    method: type[Method],
+    shape: VitShape,
+    chance: Chance,
+    fields: Mapping[str, Any],
+    *,
+    train: TrainConfig,
+    tap: TapConfig,
+    head: Mapping[str, Any] | None = None,
+) -> Setup[Section]:
+    """What a method is made from; `head` is a recipe's section, the method's usual one if None or empty."""
+    section = _head(method, head or {}, tap)
+    kind = HEADS.find(section["name"])
+    return Setup(validate(method.Config, fields, "method"), train, tap, kind, validate(kind.Config, _own(section), "head"), shape, chance)
+
+
+def _head(method: type[Method], section: Mapping[str, Any], tap: TapConfig) -> dict[str, Any]:
+    """A complete head section: naming another head than the method's own begins with that head's defaults."""
+    usual = method.default_head(tap)
+    base = usual if section.get("name", usual["name"]) == usual["name"] else {}
+    merged = {**base, **section}
+    if not isinstance(merged.get("name"), str):
+        raise ConfigError(f"'head.name' must be a name, got {merged.get('name')!r:.60}.", "`smope heads` lists them.")
+    fields = validate(HEADS.find(merged["name"]).Config, _own(merged), "head")
+    return {"name": merged["name"], **fields.model_dump(mode="json")}
+
+
+def _own(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A plug-in's own fields."""
+    return {key: value for key, value in section.items() if key not in _NAMES}
 
 
 def _section(values: Mapping[str, Any], name: str, remedy: str) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -30,12 +31,11 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from smope.attention import at_least_float32
-from smope.backbones import Block, FrozenViT, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
-from smope.methods.base import MethodConfig
+from smope.backbones import Block, FrozenViT, Prompter
+from smope.heads import Setup
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Losses, LossFunction, Observe, Phase, Update
+from smope.phases import Batch, Collect, Losses, LossFunction, Phase, Update
 from smope.prompts import PrefixPrompter, top_k
 
 
@@ -138,9 +138,9 @@ class Smope(OnePrompt):
         },
     }
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, SmopeConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[SmopeConfig]) -> None:
+        super().__init__(setup)
+        config, shape = setup.config, setup.shape
         counts = (len(config.blocks), shape.heads, config.experts)
         self.usage_LHP: Tensor
         self.images_seen: Tensor
@@ -167,31 +167,26 @@ class Smope(OnePrompt):
             return [self.train_phase("dense", super().loss(update), max(1, epochs // 2)), sparse]
         return [sparse]
 
-    def observations(self, update: Update, alone: bool) -> list[Observe]:
+    def observations(self, update: Update) -> list[Collect]:
         """Statistics with the selection of a prediction, usage with clean scores: one pass where the two are the same."""
-        same = self.config.unused_at_test == "keep"
-        augmented = self.config.observe_augmented
 
-        def look_at_features(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+        def see(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
             prompter = self.prompter(batch, training=False)
-            seen = {"feature": vit(batch.images, prompter)}
-            return seen | (_choices(prompter) if same else {})
+            return self.observe(batch, vit, prompter) | (_choices(prompter) if same else {})
 
-        def look_at_choices(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+        def choose(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
             prompter = ExpertPrompter(self, self._clean)
-            vit(batch.images, prompter)
+            self.feature(batch.images, vit, prompter)
             return _choices(prompter)
 
-        def absorb(seen: Mapping[str, Tensor], rows: Tensor) -> None:
-            if "feature" in seen:
-                self.remember(seen["feature"], rows, update, alone)
-            if "chosen" in seen:
-                self.count(seen["chosen"])
+        same, augmented = self.config.unused_at_test == "keep", self.config.observe_augmented
+        statistics = replace(self.collect_phase("statistics", see, update, _COUNTS), augmented=augmented)
+        usage = Collect("usage", choose, lambda seen, rows_N: self.count(seen), _COUNTS, augmented, drop_last=augmented)
+        return [statistics] if same else [statistics, usage]
 
-        passes = [Observe("statistics", look_at_features, absorb, augmented)]
-        if not same:
-            passes.append(Observe("usage", look_at_choices, absorb, augmented, drop_last=augmented))
-        return passes
+    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+        super().remember(seen, rows_N, update)
+        self.count(seen)
 
     # -- selection -------------------------------------------------------------------------------------------------------
 
@@ -229,10 +224,11 @@ class Smope(OnePrompt):
     # -- usage -----------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def count(self, chosen_NLHP: Tensor) -> None:
-        """Add the choices of one task's images to the usage counts."""
-        self.usage_LHP += chosen_NLHP.sum(0).to(self.usage_LHP)
-        self.images_seen += len(chosen_NLHP)
+    def count(self, seen: Mapping[str, Tensor]) -> None:
+        """Add the choices of one task's images to the usage counts, where they were observed."""
+        if "chosen" in seen:
+            self.usage_LHP += seen["chosen"]
+            self.images_seen += seen["images"]
 
     def facts(self) -> dict[str, Any]:
         return {"usage": self.usage_LHP.tolist(), "images_seen": int(self.images_seen)}
@@ -254,7 +250,7 @@ class Smope(OnePrompt):
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             prompter = ExpertPrompter(self, self._in_training(update, batch))
-            feature_BD = vit(batch.images, prompter)
+            feature_BD = self.feature(batch.images, vit, prompter)
             terms = {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
             return terms | self.prompt_losses(prompter, update)
 
@@ -303,6 +299,12 @@ def _range(score: Tensor) -> Tensor:
     return score.amax(-1, keepdim=True) - score.amin(-1, keepdim=True)
 
 
+_COUNTS = frozenset({"chosen", "images"})
+
+
 def _choices(prompter: Prompter) -> dict[str, Tensor]:
-    """Chosen experts with the image axis first, N,L,H,P."""
-    return {"chosen": prompter.chosen_LBHP.transpose(0, 1)} if isinstance(prompter, ExpertPrompter) else {}
+    """How many images chose each expert, L,H,P, and how many images there were."""
+    if not isinstance(prompter, ExpertPrompter):
+        return {}
+    chosen_LBHP = prompter.chosen_LBHP
+    return {"chosen": chosen_LBHP.sum(1), "images": torch.tensor(chosen_LBHP.shape[1], device=chosen_LBHP.device)}

@@ -32,11 +32,11 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import FrozenViT, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
+from smope.backbones import FrozenViT, Prompter
+from smope.heads import Setup
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
-from smope.methods.task import Batch, Chance, Losses, LossFunction, Update
+from smope.phases import Batch, Losses, LossFunction, Update
 from smope.prompts import GivenPrefix, check_blocks, halves_by_block, top_k
 
 _WEIGHTS = {"code": (0.4, 0.1), "paper": (0.1, 0.4)}  #: of the mixed prompt's term, of the entry's
@@ -82,15 +82,18 @@ class VQPrompt(Method):
         "paper": {"method": {"similarity": "cosine", "weights": "paper", "reduction": "sum"}},
     }
     needs_query = True
-    passes = (2, 2)
 
-    def __init__(self, config: MethodConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        assert isinstance(config, VQPromptConfig)
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup: Setup[VQPromptConfig]) -> None:
+        super().__init__(setup)
+        config, shape, chance = setup.config, setup.shape, setup.chance
         check_blocks("method.blocks", config.blocks, shape.depth)
         size = (len(config.blocks), config.pool)
         self.prompts_LNPC = uniform_parameter((*size, config.length, shape.dim), config.init_scale, chance.at("prompts").generator())
         self.keys_LNC = uniform_parameter((*size, shape.dim), 1.0, chance.at("keys").generator())
+
+    @classmethod
+    def passes(cls, training: bool) -> int:
+        return 2
 
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.prompts_LNPC, self.keys_LNC]
@@ -129,7 +132,7 @@ class VQPrompt(Method):
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             quantised = self.quantise(batch.query)
-            feature_BD = vit(batch.images, self._prompter(quantised))
+            feature_BD = self.feature(batch.images, vit, self._prompter(quantised))
             ce = self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))
             return {"ce": ce, "codebook": self.codebook_loss(quantised)}
 

@@ -1,7 +1,7 @@
 """The keys a recipe may have, and `key=value` changes to it. An unknown key is refused together with the one that was meant.
 
-The sections of `RunConfig` are known here; the fields inside `method` belong to the method's own file and are checked when the
-recipe is resolved.
+The sections of `RunConfig` are known here; the fields inside a plug-in's section (`method`, `head`) belong to its own file and are
+checked when the recipe is resolved.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from smope.config import RunConfig, merge, section_of
+from smope.config import PLUGINS, RunConfig, merge, section_of
 from smope.errors import ConfigError
 from smope.recipes.text import parse_value
 
-_FREE = "method"  #: the section whose fields are the method's
 _NOT_SET_BY_HAND = "recipe"
 
 
@@ -39,14 +38,15 @@ def apply_overrides(values: Mapping[str, Any], overrides: Sequence[str]) -> dict
 
 
 def lay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on `base`, section by section. Naming another method begins its section anew: its fields are not the old one's.
+    """`over` on `base`, section by section. Naming another method or head begins its section again: its fields are not the old one's.
 
     >>> lay({"method": {"name": "smope", "eps": 0.4}, "seed": 1}, {"method": {"name": "linear"}})
     {'seed': 1, 'method': {'name': 'linear'}}
     """
-    old, new = base.get(_FREE), over.get(_FREE)
-    if isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new and new["name"] != old.get("name", new["name"]):
-        base = {key: value for key, value in base.items() if key != _FREE}
+    for plugin in PLUGINS:
+        old, new = base.get(plugin), over.get(plugin)
+        if isinstance(old, Mapping) and isinstance(new, Mapping) and "name" in new and new["name"] != old.get("name", new["name"]):
+            base = {key: value for key, value in base.items() if key != plugin}
     return merge(base, over)
 
 
@@ -55,13 +55,13 @@ def check_mapping(values: Mapping[str, Any], where: str = "") -> None:
     for key, value in _walk(values):
         check_key(key, where)
         if key in _SECTIONS and not isinstance(value, Mapping):
-            inner = "name" if key == _FREE else sorted(k for k in _KEYS if k.startswith(f"{key}."))[0].removeprefix(f"{key}.")
+            inner = "name" if key in PLUGINS else sorted(k for k in _KEYS if k.startswith(f"{key}."))[0].removeprefix(f"{key}.")
             raise ConfigError(f"{_in(where)}'{key}' is {value!r}, but it is a section.", f"Name a field in it, such as '{key}.{inner}'.")
 
 
 def check_key(key: str, where: str = "") -> None:
     """Refuse a dotted key that does not exist, with the nearest one that does."""
-    if key in _KEYS or key in _SECTIONS or _is_method_field(key):
+    if key in _KEYS or key in _SECTIONS or _is_plugin_field(key):
         return
     if key == _NOT_SET_BY_HAND:
         raise ConfigError(f"{_in(where)}'{key}' is set to the recipe's own name.", "Leave it out.")
@@ -83,7 +83,7 @@ def _hint(key: str) -> str:
     top = _near(key, (known for known in everything if "." not in known))
     leaves = [key] if any(_leaf(known) == key for known in _KEYS) else _near(key, map(_leaf, _KEYS))
     asked = _ask(top or sorted(known for known in _KEYS if _leaf(known) in leaves))
-    return asked or f"A field of the method is written '{_FREE}.{key}'."
+    return asked or f"A field of the method is written 'method.{key}'."
 
 
 def _leaf(key: str) -> str:
@@ -99,9 +99,9 @@ def _ask(keys: Iterable[str]) -> str:
     return f"Did you mean {named}?" if named else ""
 
 
-def _is_method_field(key: str) -> bool:
+def _is_plugin_field(key: str) -> bool:
     head, dot, rest = key.partition(".")
-    return head == _FREE and bool(dot) and all(rest.split("."))
+    return head in PLUGINS and bool(dot) and all(rest.split("."))
 
 
 def _walk(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -109,7 +109,7 @@ def _walk(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
     for name, value in values.items():
         key = f"{prefix}{name}"
         yield key, value
-        if isinstance(value, Mapping) and key in _SECTIONS and key != _FREE:
+        if isinstance(value, Mapping) and key in _SECTIONS and key not in PLUGINS:
             yield from _walk(value, f"{key}.")
 
 
@@ -131,7 +131,7 @@ def _known(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, bool
     """Dotted keys below `model`, and whether each is a section."""
     for name, field in model.model_fields.items():
         section = section_of(field.annotation)
-        yield f"{prefix}{name}", section is not None or f"{prefix}{name}" == _FREE
+        yield f"{prefix}{name}", section is not None or f"{prefix}{name}" in PLUGINS
         if section is not None:
             yield from _known(section, f"{prefix}{name}.")
 

@@ -61,7 +61,8 @@ class Planned:
         if images is None:
             return None
         method = find(self.config.method["name"])
-        return images * self.config.train.epochs * (3 * max(1, method.passes[0] - int(method.needs_query)) + int(method.needs_query))
+        plain = int(method.needs_query)
+        return images * self.config.train.epochs * (3 * max(1, method.passes(training=True) - plain) + plain)
 
     @property
     def flops(self) -> float | None:

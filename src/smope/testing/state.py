@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smope.head import Head
-from smope.methods.base import Method
+from smope.class_statistics import ClassMoments
+from smope.heads.gaussian_replay import GaussianReplay
+from smope.heads.trained import LinearRows
+from smope.methods import Method
 
 
 def gap(one: Tensor, other: Tensor) -> float:
@@ -45,22 +47,25 @@ def without_head(method: Method) -> dict[str, Tensor]:
 
 def head_parameters(method: Method) -> list[nn.Parameter]:
     """The parameters of the head, and of any other head a method has for itself."""
-    return [parameter for module in method.modules() if isinstance(module, Head) for parameter in module.parameters()]
+    return [parameter for module in method.modules() if isinstance(module, LinearRows) for parameter in module.parameters()]
 
 
 def sizes(method: Method) -> dict[str, int]:
     """How many numbers each tensor holds that has no business to grow with the classes."""
-    return {name: tensor.numel() for name, tensor in method.state_dict().items() if not name.startswith(("head.", "statistics."))}
+    return {name: tensor.numel() for name, tensor in method.state_dict().items() if not name.startswith("head.")}
 
 
 def moments(method: Method) -> dict[str, Tensor]:
-    """What is known of each class, whatever form it is kept in, and of all of them together."""
-    kept = method.statistics
+    """What the head knows of each class, and of all of them together; empty where it keeps no moments."""
+    kept = getattr(method.head, "statistics", None)
+    if not isinstance(kept, ClassMoments):
+        return {}
     known = {"count": kept.count_C.double(), "mean": kept.mean_CD, "scatter": kept.scatter_CD}
-    known["common scatter"] = kept.factor_RD.T @ kept.factor_RD
-    if method.tap.kind == "full":
-        factors = [kept.factor_RD[kept.owner_R == row] for row in range(len(kept.count_C))]
-        known["scatter matrix"] = torch.stack([factor_nD.T @ factor_nD for factor_nD in factors])
+    if isinstance(kept, GaussianReplay):
+        known["common scatter"] = kept.factor_RD.T @ kept.factor_RD
+        if kept.tap.kind == "full":
+            factors = [kept.factor_RD[kept.owner_R == row] for row in range(len(kept.count_C))]
+            known["scatter matrix"] = torch.stack([factor_nD.T @ factor_nD for factor_nD in factors])
     return {name: tensor.clone() for name, tensor in known.items()}
 
 

@@ -25,8 +25,8 @@ from smope.backbones.registry import load_backbone
 from smope.chance import derive
 from smope.config import ScheduleConfig, TapConfig, TrainConfig, validate
 from smope.errors import SmopeError
-from smope.methods.base import Method
-from smope.methods.task import Batch, Chance, Observe, Train, Update, class_names
+from smope.methods import Method, set_up
+from smope.phases import Batch, Chance, Collect, Collected, Train, Update, class_names
 
 
 class ContractError(SmopeError):
@@ -83,8 +83,8 @@ def _walk(method: Method, vit: FrozenViT, lesson: Lesson, start: Pause) -> Itera
     index = start.phase
     while index < len(phases := method.phases(lesson.update)):
         phase = phases[index]
-        if isinstance(phase, Observe):
-            _observe(method, vit, lesson, phase)
+        if isinstance(phase, Collect):
+            _collect(method, vit, lesson, phase)
         else:
             for step, moments in _train(method, vit, lesson, phase, start if index == start.phase else Pause()):
                 yield Pause(index, step, moments)
@@ -129,21 +129,18 @@ def _batch(method: Method, vit: FrozenViT, lesson: Lesson, phase: Train, *, epoc
 
 
 @torch.no_grad()
-def _observe(method: Method, vit: FrozenViT, lesson: Lesson, phase: Observe) -> None:
+def _collect(method: Method, vit: FrozenViT, lesson: Lesson, phase: Collect) -> None:
     chance = lesson.update.chance.at(phase.name)
-    seen: dict[str, list[Tensor]] = {}
+    collected = Collected(phase)
     parts = _cut(range(len(lesson.rows_N)), method.train_config.batch_size, phase.drop_last)
     for step, part in enumerate(parts):
         batch = _image_batch(method, vit, lesson.images_N3HW[part], lesson.rows_N[part], chance.at(step))
-        for name, tensor in phase.look(batch, vit).items():
-            seen.setdefault(name, []).append(tensor)
-    phase.absorb({name: torch.cat(tensors) for name, tensors in seen.items()}, torch.cat([lesson.rows_N[part] for part in parts]))
+        collected.add(phase.step(batch, vit), batch.rows_B)
+    collected.finish()
 
 
 def _image_batch(method: Method, vit: FrozenViT, images_B3HW: Tensor, rows_B: Tensor, chance: Chance) -> Batch:
-    with torch.no_grad():
-        query_BD = vit(images_B3HW, method.query) if method.needs_query else None
-    return Batch(rows_B, chance, images_B3HW=images_B3HW, query_BD=query_BD)
+    return method.batch(images_B3HW, rows_B, chance, vit, query=torch.no_grad()(lambda: method.query(images_B3HW, vit)))
 
 
 def _cut(order: Sequence[int], size: int, drop_last: bool) -> list[list[int]]:
@@ -188,6 +185,7 @@ class Subject:
     fields: Mapping[str, Any] = field(default_factory=dict)
     train: TrainConfig = TRAIN
     tap: TapConfig | Mapping[str, Any] = TAP_OFF
+    head: Mapping[str, Any] = field(default_factory=dict)  #: a recipe's section; the method's usual head if empty
     teach: Teach = teach
     _taught: list[Method] = field(default_factory=list, init=False, repr=False)
 
@@ -210,9 +208,9 @@ class Subject:
 
     def fresh(self, seed: int = 0) -> Method:
         """An untaught method."""
-        config = validate(self.method.Config, self.fields, "method")
         tap = self.tap if isinstance(self.tap, TapConfig) else validate(TapConfig, self.tap, "tap")
-        return self.method(config, self.train, tap, self.vit.shape, Chance(seed, ("init",))).double()
+        chance = Chance(seed, ("init",))
+        return self.method(set_up(self.method, self.vit.shape, chance, self.fields, train=self.train, tap=tap, head=self.head)).double()
 
     def images(self, rows: Sequence[int], per_class: int = PER_CLASS, first: int = 0) -> tuple[Tensor, Tensor]:
         """Pictures `first`, `first + 1`, ... of each class, and their rows: a pattern of the class with some noise."""

@@ -6,16 +6,16 @@ import dataclasses
 import inspect
 import re
 
-from smope.methods.base import Method
-from smope.methods.contract_state import difference, sizes
-from smope.methods.contract_subject import STREAM, DoesNotApply, Lesson, Subject
+from smope.methods import Method
+from smope.testing.state import difference, sizes
+from smope.testing.subject import STREAM, DoesNotApply, Lesson, Subject
 
 _COUNT = re.compile(r"(n|nb|num|number|total|max|how_many)?_?(of_)?(tasks|classes)(_(count|number|total))?")
 
 
 def check_nothing_is_asked_up_front(subject: Subject) -> None:
     """No argument or field gives the number of tasks or classes to come, and the first task does not depend on what follows."""
-    asked = [name for name in inspect.signature(subject.method).parameters if name not in ("config", "train", "tap", "shape", "chance")]
+    asked = [name for name in inspect.signature(subject.method).parameters if name != "setup"]
     subject.require(not asked, f"its constructor asks for {', '.join(asked)}.")
     counts = [name for name in subject.method.Config.model_fields if _COUNT.fullmatch(name)]
     subject.require(not counts, f"its config asks for {', '.join(counts)}.")
@@ -50,7 +50,7 @@ def check_unequal_tasks(subject: Subject) -> None:
 
 
 def check_memory_is_flat(subject: Subject) -> None:
-    """Besides the head and the class statistics, the state has the same size after three tasks as after one."""
+    """Besides the head, the state has the same size after three tasks as after one."""
     if not subject.method.flat:
         raise DoesNotApply("It does not promise flat memory.")
     first, last = (sizes(subject.after(tasks)) for tasks in (1, 3))

@@ -1,15 +1,19 @@
 """A head of which each task has its own LayerNorm and its own Linear, frozen when the next one comes.
 
-Axes: B images, C width (D in `smope.head`), T tasks, Y weight and bias (2), M classes (head rows).
+Axes: B images, C width (D in `smope.heads.trained`), T tasks, Y weight and bias (2), M classes (head rows).
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from smope.head import Growing, Head, appended
+from smope.growing import Growing, appended
+from smope.heads.base import Setup
+from smope.heads.trained import TrainedHead
 
 
 class TaskNorms(Growing):
@@ -34,11 +38,11 @@ class TaskNorms(Growing):
         return torch.einsum("mt,tyc->ymc", choice_MT.to(offsets_TYC), offsets_TYC)
 
 
-class NormedHead(Head):
+class NormedHead(TrainedHead):
     """LayerNorm and Linear for each task, the norm's weight and bias folded into the rows."""
 
-    def __init__(self, width: int, norms: TaskNorms) -> None:
-        super().__init__(width)
+    def __init__(self, setup: Setup[Any], norms: TaskNorms) -> None:
+        super().__init__(setup)
         self._norms = (norms,)  # in a tuple, so that they stay the method's own module: this head's parameters are one row a class
 
     def embed(self, feature_BD: Tensor) -> Tensor:

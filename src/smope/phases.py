@@ -1,4 +1,4 @@
-"""What the engine and a method say to each other: the task at hand, a batch, and the phases a task is learned in."""
+"""The words that engine, methods and heads share: an update, a batch, and the phases in which an update is learned."""
 
 from __future__ import annotations
 
@@ -51,8 +51,13 @@ class Update:
         return self.known == 0
 
     @property
-    def teaches_prompts(self) -> bool:
-        """Whether cross-entropy says something new: some class is new, and there are at least two to tell apart."""
+    def alone(self) -> bool:
+        """Whether a single new class came."""
+        return len(self.rows) == 1 and bool(self.new_rows)
+
+    @property
+    def has_contrast(self) -> bool:
+        """Whether cross-entropy has something to teach: some class is new, and there are at least two to tell apart."""
         return bool(self.new_rows) and len(self.rows) > 1
 
     def among(self, device: torch.device) -> Tensor:
@@ -120,7 +125,7 @@ class Batch:
     def query(self) -> Tensor:
         """The unprompted features, computed when first asked for; batches of a method that needs them always have them."""
         if self.query_BD is None:
-            raise TypeError("this batch holds no query features; the method must say needs_query")
+            raise TypeError("this batch holds no query features; the method must set needs_query")
         return self.query_BD() if callable(self.query_BD) else self.query_BD
 
 
@@ -169,14 +174,43 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Observe:
-    """One pass without gradients over the task's images: `look` at each batch, `absorb` all of it at the end, in image order."""
+class Collect:
+    """One pass without gradients over the task's images: `step` sees each batch, `finish` gets what the steps gave, once.
+
+    Tensors of a step have a row an image and are laid together in image order, with the images' head rows beside them; those named in
+    `summed` are added up instead, over batches and over processes, so that memory does not grow with the images.
+    """
 
     name: str
-    look: Callable[[Batch, FrozenViT], Mapping[str, Tensor]]
-    absorb: Callable[[Mapping[str, Tensor], Tensor], None]
+    step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]]
+    finish: Callable[[Mapping[str, Tensor], Tensor], None]
+    summed: frozenset[str] = frozenset()
     augmented: bool = False
     drop_last: bool = False
 
 
-Phase = Train | Observe
+class Collected:
+    """What the steps of a `Collect` have given so far."""
+
+    def __init__(self, phase: Collect) -> None:
+        self._phase = phase
+        self._rows: list[Tensor] = []
+        self._parts: dict[str, list[Tensor]] = {}
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, step: Mapping[str, Tensor], rows_B: Tensor, gather: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
+        """Take in one batch; `gather` lays the rows of all processes together."""
+        self._rows.append(gather(rows_B))
+        for name, tensor in step.items():
+            if name in self._phase.summed:
+                self._sums[name] = self._sums[name] + tensor if name in self._sums else tensor
+            else:
+                self._parts.setdefault(name, []).append(gather(tensor))
+
+    def finish(self, total: Callable[[Tensor], Tensor] = lambda part: part) -> None:
+        """Hand all of it to the phase; `total` adds up the sums of all processes."""
+        whole = {name: torch.cat(parts) for name, parts in self._parts.items()}
+        self._phase.finish(whole | {name: total(part) for name, part in self._sums.items()}, torch.cat(self._rows))
+
+
+Phase = Train | Collect

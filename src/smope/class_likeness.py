@@ -11,7 +11,7 @@ from collections import Counter
 import torch.nn.functional as F
 from torch import Tensor
 
-from smope.methods.task import Update
+from smope.phases import Update
 
 
 def prototype_similarity(current_MC: Tensor, earlier_MC: Tensor) -> float | None:

@@ -1,6 +1,4 @@
-"""What is remembered of each class instead of its pictures: a count, a mean and a spread, and draws from them.
-
-New pictures of a known class are merged exactly (pairwise update), as if all had been seen at once.
+"""Draws of features from what is remembered of each class: a Gaussian, or one a cluster of it.
 
 Axes: B images, C classes (head rows), D feature dimensions, S draws per class, R rows of a factor, K clusters, n images of a class.
 """
@@ -12,15 +10,15 @@ import math
 import torch
 from torch import Tensor
 
+from smope.class_statistics import ClassMoments
 from smope.config import TapConfig
-from smope.head import Growing
 
 _CLUSTERS = 10  #: of a class, where the config leaves it open
 _ROUNDS = 100  #: of k-means at most
 
 
-class ClassStatistics(Growing):
-    """Count, mean and spread of each class's features, and draws from them. `kind` says which covariance a draw has.
+class GaussianReplay(ClassMoments):
+    """Moments of each class, and draws from them. `kind` says which covariance a draw has.
 
     All kinds keep the sum of squared deviations per dimension. `full` also keeps a factor F_c per class with F_c' F_c = its scatter
     matrix: the centred features themselves while they are fewer than D, never a D x D matrix unless the data fills it. `shared`
@@ -31,17 +29,11 @@ class ClassStatistics(Growing):
     """
 
     def __init__(self, dim: int, tap: TapConfig) -> None:
-        super().__init__()
+        super().__init__(dim)
         self.tap = tap
-        self.count_C: Tensor
-        self.mean_CD: Tensor
-        self.scatter_CD: Tensor
         self.factor_RD: Tensor
         self.owner_R: Tensor
         self.factored: Tensor  # how many images the factors hold, those of retired classes included
-        self.register_buffer("count_C", torch.zeros(0, dtype=torch.int64))
-        self.register_buffer("mean_CD", torch.zeros(0, dim, dtype=torch.float64))
-        self.register_buffer("scatter_CD", torch.zeros(0, dim, dtype=torch.float64))
         self.register_buffer("factor_RD", torch.zeros(0, dim, dtype=torch.float64))
         self.register_buffer("owner_R", torch.zeros(0, dtype=torch.int64))
         self.register_buffer("factored", torch.zeros((), dtype=torch.int64))
@@ -52,42 +44,20 @@ class ClassStatistics(Growing):
         self.register_buffer("width_KD", torch.zeros(0, dim, dtype=torch.float64))
         self.register_buffer("owner_K", torch.zeros(0, dtype=torch.int64))
 
-    def grow(self, count: int) -> None:
-        """Make room for `count` more classes."""
-        for name in ("count_C", "mean_CD", "scatter_CD"):
-            old: Tensor = getattr(self, name)
-            setattr(self, name, torch.cat([old, old.new_zeros(count, *old.shape[1:])]))
-
-    def of_classes(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What has one row a class."""
-        return self.count_C, self.mean_CD, self.scatter_CD
-
-    @torch.no_grad()
-    def add(self, feature_BD: Tensor, rows_B: Tensor) -> None:
-        """Merge features of any classes, old or new."""
-        for row in rows_B.unique().tolist():
-            self._merge(row, feature_BD[rows_B == row].to(self.mean_CD))
-
     def retire(self, rows: Tensor) -> None:
         """Forget classes: nothing is drawn of them again. What they taught the shared factor stays in it."""
-        for tensor in self.of_classes():
-            tensor[rows] = 0
+        super().retire(rows)
         if self.tap.kind == "full":
             stay = ~torch.isin(self.owner_R, rows)
             self.factor_RD, self.owner_R = self.factor_RD[stay], self.owner_R[stay]
         self._keep_clusters(~torch.isin(self.owner_K, rows))
 
     @torch.no_grad()
-    def pool(self, into: int, other: int) -> None:
-        """Let class `into` be remembered as if the pictures of `other` had been its own all along. `other` keeps its statistics."""
+    def pool(self, into: int, other: int) -> Tensor:
         n_into, n_other = int(self.count_C[into]), int(self.count_C[other])
+        bridge_D = super().pool(into, other)
         if n_other == 0:
-            return
-        shift_D = self.mean_CD[other] - self.mean_CD[into]
-        bridge_D = shift_D * math.sqrt(n_into * n_other / (n_into + n_other))
-        self.scatter_CD[into] += self.scatter_CD[other] + bridge_D.square()
-        self.mean_CD[into] += shift_D * (n_other / (n_into + n_other))
-        self.count_C[into] += n_other
+            return bridge_D
         if self.tap.kind == "full":
             self._extend_factor(into, torch.cat([self.factor_RD[self.owner_R == other], bridge_D.unsqueeze(0)]))
         elif self.tap.kind == "shared" and n_into:  # the deviations are in it already; the way between the two means is not
@@ -98,6 +68,7 @@ class ClassStatistics(Growing):
             self.width_KD = torch.cat([self.width_KD, self.width_KD[mine]])
             self.owner_K = torch.cat([self.owner_K, self.owner_K.new_full((int(mine.sum()),), into)])
             self._keep_clusters(self.owner_K.argsort(stable=True))
+        return bridge_D
 
     def variance_CD(self) -> Tensor:
         """Variance per dimension, divided by n, or by n - 1 where the config says `unbiased`."""
@@ -107,26 +78,20 @@ class ClassStatistics(Growing):
         """What stands for these classes, one vector each or one a cluster: ...,D."""
         return self.centre_KD[torch.isin(self.owner_K, rows)] if self.tap.kind == "centroids" else self.mean_CD[rows]
 
-    @property
-    def known(self) -> Tensor:
-        """The rows that have statistics."""
-        return self.count_C.nonzero().squeeze(1)
-
-    def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """`per_class` draws of every known class (of every cluster of it): features (C*S, D) in float32 and their rows, class by class."""
+    def draw(self, per_class: int, generator: torch.Generator, spread: float | None = None) -> tuple[Tensor, Tensor]:
+        """As the config says; `spread` instead of the config's own factor on every deviation."""
+        spread = self.tap.spread if spread is None else spread
         if self.tap.kind == "centroids":
-            return self._draw_clusters(per_class, generator)
+            return self._draw_clusters(per_class, generator, spread)
         rows = self.known
-        shape = (len(rows), per_class, self.mean_CD.shape[1])
         if self.tap.kind in ("full", "shared"):
             deviation_CSD = self._factored(rows, per_class, generator)
             if self.tap.jitter > 0:
-                deviation_CSD += torch.randn(shape, generator=generator).to(deviation_CSD).mul_(math.sqrt(self.tap.jitter))
+                jitter_CSD = torch.randn(deviation_CSD.shape, generator=generator).to(deviation_CSD)
+                deviation_CSD += jitter_CSD.mul_(math.sqrt(self.tap.jitter))
         else:
-            deviation_CD = self.deviation_CD()[rows].float()
-            deviation_CSD = torch.randn(shape, generator=generator).to(deviation_CD).mul_(deviation_CD.unsqueeze(1))
-        features_CSD = deviation_CSD.mul_(self.tap.spread).add_(self.mean_CD[rows].float().unsqueeze(1))  # in place: it is large
-        return features_CSD.flatten(0, 1), rows.repeat_interleave(per_class)
+            deviation_CSD = self._noise(rows, per_class, generator)
+        return self._around_means(deviation_CSD.mul_(spread), rows)
 
     def deviation_CD(self) -> Tensor:
         """Standard deviation of a diagonal draw, sqrt(s_c^2 + jitter); `pooled` mixes (mean over classes of s_c)^2 into s_c^2."""
@@ -136,22 +101,16 @@ class ClassStatistics(Growing):
             variance_CD = (1 - self.tap.pooled_share) * variance_CD + self.tap.pooled_share * common_D.square()
         return (variance_CD + self.tap.jitter).sqrt()
 
-    def _merge(self, row: int, features_nD: Tensor) -> None:
+    def _merge(self, row: int, features_nD: Tensor) -> tuple[Tensor, Tensor]:
         if self.tap.kind == "centroids":
             self._cluster(row, features_nD)
-        n_old, n_new = int(self.count_C[row]), len(features_nD)
-        mean_D = features_nD.mean(0)
-        centred_nD = features_nD - mean_D
-        shift_D = mean_D - self.mean_CD[row]
-        # the pairwise update: moving the two means together adds one more deviation of this size
-        bridge_D = shift_D * math.sqrt(n_old * n_new / (n_old + n_new))
-        self.scatter_CD[row] += centred_nD.square().sum(0) + bridge_D.square()
-        self.mean_CD[row] += shift_D * (n_new / (n_old + n_new))
-        self.count_C[row] += n_new
+        n_old = int(self.count_C[row])
+        centred_nD, bridge_D = super()._merge(row, features_nD)
         if self.tap.kind in ("full", "shared"):
             owner = row if self.tap.kind == "full" else 0
             self._extend_factor(owner, torch.cat([centred_nD, bridge_D.unsqueeze(0)]) if n_old else centred_nD)
-            self.factored += n_new
+            self.factored += len(features_nD)
+        return centred_nD, bridge_D
 
     def _extend_factor(self, owner: int, more_nD: Tensor) -> None:
         mine = self.owner_R == owner
@@ -197,10 +156,10 @@ class ClassStatistics(Growing):
     def _keep_clusters(self, index_K: Tensor) -> None:
         self.centre_KD, self.width_KD, self.owner_K = self.centre_KD[index_K], self.width_KD[index_K], self.owner_K[index_K]
 
-    def _draw_clusters(self, per_cluster: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _draw_clusters(self, per_cluster: int, generator: torch.Generator, spread: float) -> tuple[Tensor, Tensor]:
         deviation_KD = (self.width_KD + self.tap.jitter).sqrt().float()
         noise_KSD = torch.randn(len(deviation_KD), per_cluster, deviation_KD.shape[1], generator=generator).to(deviation_KD)
-        features_KSD = self.centre_KD.float().unsqueeze(1) + self.tap.spread * deviation_KD.unsqueeze(1) * noise_KSD
+        features_KSD = self.centre_KD.float().unsqueeze(1) + spread * deviation_KD.unsqueeze(1) * noise_KSD
         return features_KSD.flatten(0, 1), self.owner_K.repeat_interleave(per_cluster)
 
 

@@ -1,0 +1,110 @@
+"""What every head is: it turns features into scores of classes, and says what it keeps of an update's pictures and how it learns from it.
+
+A head owns its rows, its statistics, its readout and its own phases. Rows are appended and never renumbered; a retired row is masked.
+
+Axes: B images, N images of an update, C classes (head rows), F width of a feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from smope.backbones import CLS, Readout, VitShape
+from smope.config import Section, TapConfig, TrainConfig
+from smope.growing import Growing
+from smope.phases import Chance, Phase, Update
+
+
+class HeadConfig(Section):
+    """The fields of a head. Each default cites where it comes from, in the head's own file."""
+
+
+C_co = TypeVar("C_co", bound=Section, covariant=True)
+
+
+@dataclass(frozen=True)
+class Setup(Generic[C_co]):
+    """What a method is made from, and its head: the one argument of both constructors."""
+
+    config: C_co  #: the method's own fields
+    train: TrainConfig
+    tap: TapConfig
+    head: type[Head]
+    head_config: HeadConfig
+    shape: VitShape
+    chance: Chance
+
+
+class Head(Growing):
+    """Scores of classes from features. Subclasses say what they keep and how they learn."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    Config: ClassVar[type[HeadConfig]] = HeadConfig
+    #: the entries of `observe` that are sums over images
+    summed: ClassVar[frozenset[str]] = frozenset()
+    readout: Readout = CLS
+    #: whether it can be trained on draws of what it remembers (the section `tap`)
+    replays: ClassVar[bool] = False
+
+    def __init__(self, setup: Setup[Any]) -> None:
+        super().__init__()
+        self.live_C: Tensor
+        self.register_buffer("live_C", torch.zeros(0, dtype=torch.bool))
+
+    def __len__(self) -> int:
+        return len(self.live_C)
+
+    def grow(self, count: int, generator: torch.Generator) -> None:
+        """Make room for `count` new classes."""
+        self.live_C = torch.cat([self.live_C, self.live_C.new_ones(count)])
+
+    def forward(self, feature_BF: Tensor) -> Tensor:
+        """Scores of every row, B,C; a retired row, and one of which nothing is known, scores minus infinity."""
+        raise NotImplementedError(f"{type(self).__name__} says no scores")
+
+    def loss(self, feature_BF: Tensor, rows_B: Tensor, among: Tensor) -> Tensor:
+        """What training on pictures minimises, for images of the rows in `among`; other rows get a gradient of exactly zero."""
+        raise NotImplementedError(f"{type(self).__name__} learns nothing from pictures by gradients")
+
+    @property
+    def counts(self) -> Tensor:
+        """How many pictures of each class are remembered, C."""
+        raise NotImplementedError(f"{type(self).__name__} counts no pictures")
+
+    @property
+    def learns_from_images(self) -> bool:
+        """Whether it has rows that cross-entropy on pictures trains, beside the prompts or alone."""
+        return False
+
+    @property
+    def augmented(self) -> bool:
+        """Whether what it keeps is taken from augmented images."""
+        return False
+
+    def observe(self, feature_BF: Tensor, rows_B: Tensor) -> dict[str, Tensor]:
+        """What it wants of a batch of an update's pictures: a row an image, or sums where `summed` names them."""
+        return {"feature": feature_BF}
+
+    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+        """Take in what was observed of a whole update."""
+
+    def phases(self, update: Update, untaught: bool) -> Sequence[Phase]:
+        """How it learns once the pictures are remembered. `untaught`: no phase has trained it on them."""
+        return ()
+
+    def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Features like those of the pictures remembered, `per_class` of each class, in float32, and their rows."""
+        raise NotImplementedError(f"{type(self).__name__} draws no features")
+
+    def retire(self, rows: Tensor) -> None:
+        """Take classes out: their rows stay, empty and never predicted."""
+        self.live_C[rows] = False
+
+    def pool(self, into: int, other: int) -> None:
+        """Count the pictures of class `other` as those of `into`."""
