@@ -20,7 +20,7 @@ from torch import Tensor
 import smope
 from smope.backbones import FrozenViT, VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.methods import Chance
+from smope.phases import Chance
 from smope.methods.smope import Smope, SmopeConfig
 from smope.progress import Bar
 

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 
 from smope.cli.app import app
 from smope.methods import registry
-from smope.methods.contract import checks
+from smope.testing.contract import checks
 from smope.recipes import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]

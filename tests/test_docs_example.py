@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from smope.attention import attend
-from smope.methods import Chance, Update, known_methods, registry, resolve
-from smope.methods.contract import Subject, checks
-from smope.methods.contract_subject import SHORT_TAP
-from smope.methods.task import Batch
+from smope.methods import known_methods, registry, resolve
+from smope.phases import Chance, Update
+from smope.testing.contract import Subject, checks
+from smope.testing.subject import SHORT_TAP
+from smope.phases import Batch
 from smope.recipes import load_recipe
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "docs" / "examples"

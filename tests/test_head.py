@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from smope.head import Head
+from smope.heads.trained import LinearRows
 
 
 def generator(seed=0):

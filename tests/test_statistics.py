@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smope.config import TapConfig
-from smope.statistics import ClassStatistics, k_means
+from smope.heads.gaussian_replay import GaussianReplay, k_means
 
 
 def generator(seed=0):
@@ -34,7 +34,7 @@ def batches(features, sizes, seed):
 
 
 def empty(kind, dim=D, **fields):
-    return ClassStatistics(dim, TapConfig(kind=kind, per_class=1, **fields))
+    return GaussianReplay(dim, TapConfig(kind=kind, per_class=1, **fields))
 
 
 def learned(features, kind, sizes=(17,), seed=0, **fields):

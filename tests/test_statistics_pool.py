@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from smope.config import TapConfig
-from smope.statistics import ClassStatistics
+from smope.heads.gaussian_replay import GaussianReplay
 
 D = 5
 
 
-def filled(kind: str, parts: list[tuple[int, torch.Tensor]]) -> ClassStatistics:
-    statistics = ClassStatistics(D, TapConfig(kind=kind, per_class=4))  # type: ignore[arg-type]
+def filled(kind: str, parts: list[tuple[int, torch.Tensor]]) -> GaussianReplay:
+    statistics = GaussianReplay(D, TapConfig(kind=kind, per_class=4))  # type: ignore[arg-type]
     statistics.grow(3)
     for row, features in parts:
         statistics.add(features, torch.full((len(features),), row))

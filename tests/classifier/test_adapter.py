@@ -50,18 +50,18 @@ def test_one_safetensors_file_with_one_json_document_says_it_all(file: Path) -> 
 def test_no_picture_and_no_feature_of_a_picture_is_in_it(file: Path) -> None:
     """Beyond prompts and head: sums per class, a factor of at most D rows for all classes together, and counters."""
     _, tensors = read(file)
-    assert {name: tuple(t.shape) for name, t in tensors.items() if name.startswith("method.statistics.")} == {
-        "method.statistics.count_C": (3,),
-        "method.statistics.mean_CD": (3, 48),
-        "method.statistics.scatter_CD": (3, 48),
-        "method.statistics.factor_RD": (48, 48),
-        "method.statistics.owner_R": (48,),
-        "method.statistics.factored": (),
-        "method.statistics.centre_KD": (0, 48),
-        "method.statistics.width_KD": (0, 48),
-        "method.statistics.owner_K": (0,),
+    assert {name: tuple(t.shape) for name, t in tensors.items() if name.startswith("method.head.statistics.")} == {
+        "method.head.statistics.count_C": (3,),
+        "method.head.statistics.mean_CD": (3, 48),
+        "method.head.statistics.scatter_CD": (3, 48),
+        "method.head.statistics.factor_RD": (48, 48),
+        "method.head.statistics.owner_R": (48,),
+        "method.head.statistics.factored": (),
+        "method.head.statistics.centre_KD": (0, 48),
+        "method.head.statistics.width_KD": (0, 48),
+        "method.head.statistics.owner_K": (0,),
     }
-    assert tensors["method.statistics.mean_CD"].dtype == torch.float64
+    assert tensors["method.head.statistics.mean_CD"].dtype == torch.float64
     assert file.stat().st_size < 200_000  # 48 pictures of 24 x 24 x 3 alone would be 83 kB more
 
 

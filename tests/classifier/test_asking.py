@@ -13,7 +13,7 @@ from PIL import Image
 from smope.classifier import Answer, ContinualClassifier
 from smope.data import Skipped
 from smope.errors import ConfigError, DataError
-from smope.methods import Batch
+from smope.phases import Batch
 
 from .conftest import COLOURS, Make, draw, pairs
 

@@ -10,7 +10,7 @@ import torch
 
 from smope.classifier import ContinualClassifier
 from smope.classifier.adapter import Entry, accuracies, read
-from smope.methods import Batch, Chance
+from smope.phases import Batch, Chance
 
 from .conftest import Make, draw, pairs
 

@@ -26,7 +26,7 @@ from smope.classifier.int8 import quantised
 from smope.classifier.looking import see
 from smope.errors import DataError
 from smope.methods import find, known_methods
-from smope.methods.contract_subject import small_fields
+from smope.testing.subject import small_fields
 
 from .conftest import COLOURS, Make, draw, pairs
 

@@ -106,7 +106,7 @@ def test_a_method_without_a_head_answers_by_its_own_logits(make: Make) -> None:
     views = torch.stack([torch.from_numpy(body.transform.evaluate(np.asarray(picture))) for picture in asked])
     with torch.no_grad():
         feature = body.vit(body.transform.normalise(views)).double()
-    nearest = (feature.unsqueeze(1) - known.method.statistics.mean_CD).square().sum(-1).argmin(1)
+    nearest = (feature.unsqueeze(1) - known.method.head.statistics.mean_CD).square().sum(-1).argmin(1)
     assert classifier.predict(asked) == [classifier.classes[row] for row in nearest.tolist()]
 
 

@@ -107,7 +107,7 @@ def test_an_estimate_names_what_was_lost_to_whom(taught: ContinualClassifier) ->
 def test_an_estimate_is_the_share_of_draws_the_head_gets_right(taught: ContinualClassifier) -> None:
     """Class by class, from the shared covariance, with other random numbers than the program's."""
     body, known = taught._ready(), taught._known()
-    statistics = known.method.statistics
+    statistics = known.method.head.statistics
     covariance = statistics.factor_RD.T @ statistics.factor_RD / int(statistics.factored)
     root = torch.linalg.cholesky(covariance + 1e-9 * torch.eye(48, dtype=torch.float64))
     generator = torch.Generator().manual_seed(5)

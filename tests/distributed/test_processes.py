@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from smope.engine.run import run
 from smope.methods import known_methods, resolve
-from smope.methods.contract_subject import small_fields
+from smope.testing.subject import small_fields
 
 from ..shared import until
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from smope.engine import checkpoint
-from smope.engine.checkpoint import Position, Progressed
+from smope.engine.checkpoint import Position, RunState
 from smope.errors import CheckpointError
 
 
@@ -29,9 +29,9 @@ class Toy(nn.Module):
 
 
 def some_state():
-    return Progressed(
+    return RunState(
         position=Position(2, 7, 1, 3, 11),
-        names=["cup", "café ☕"],
+        labels=LabelSpace(["cup", "café ☕"]),
         accuracy=[[100 / 3], [0.1 + 0.2, 1e-17]],
         facts=[{"usage": [[1, 2]], "images_seen": 5}],
         history=[{"task": 0, "phase": "train", "epoch": 0, "loss": {"ce": 1.1}}],
@@ -84,7 +84,7 @@ def test_an_optimizer_goes_on_as_if_it_had_never_stopped(path, make):
     optimizer = make(stopped)
     for number in range(3):
         step(stopped, optimizer, number)
-    checkpoint.save(path, Progressed(), {}, stopped, optimizer)
+    checkpoint.save(path, RunState(), {}, stopped, optimizer)
     _, _, tensors, moments = checkpoint.load(path)
     assert moments
     resumed = Toy(seed=1)
@@ -101,7 +101,7 @@ def test_moments_find_their_parameters_across_groups(path):
     module = Toy()
     optimizer = torch.optim.AdamW([{"params": [module.bias]}, {"params": [module.weight], "lr": 0.5}])
     step(module, optimizer, 0)
-    checkpoint.save(path, Progressed(), {}, module, optimizer)
+    checkpoint.save(path, RunState(), {}, module, optimizer)
     fresh = torch.optim.AdamW([{"params": [module.bias]}, {"params": [module.weight], "lr": 0.5}])
     checkpoint.restore_optimizer(fresh, checkpoint.load(path)[3])
     for parameter in (module.weight, module.bias):
@@ -113,7 +113,7 @@ def test_restored_moments_do_not_share_memory_with_what_was_read(path):
     module = Toy()
     optimizer = adamw(module)
     step(module, optimizer, 0)
-    checkpoint.save(path, Progressed(), {}, module, optimizer)
+    checkpoint.save(path, RunState(), {}, module, optimizer)
     moments = checkpoint.load(path)[3]
     kept = {name: tensor.clone() for name, tensor in moments.items()}
     checkpoint.restore_optimizer(optimizer, moments)
@@ -138,7 +138,7 @@ def test_tensors_of_another_state_are_refused_with_what_is_missing_and_what_is_t
 
 def test_an_optimizer_that_never_stepped_has_nothing_to_restore(path):
     module = Toy()
-    checkpoint.save(path, Progressed(), {}, module, adamw(module))
+    checkpoint.save(path, RunState(), {}, module, adamw(module))
     assert checkpoint.load(path)[3] == {}
 
 
@@ -160,7 +160,7 @@ def test_a_save_that_fails_leaves_the_old_checkpoint_and_nothing_else(path, monk
 
     monkeypatch.setattr(Path, "write_bytes", full_disk)
     with pytest.raises(CheckpointError, match="No space"):
-        checkpoint.save(path, Progressed(), {}, Toy(seed=1), None)
+        checkpoint.save(path, RunState(), {}, Toy(seed=1), None)
     assert path.read_bytes() == before and [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 

@@ -8,12 +8,13 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import golden
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import RunState
 from smope.engine.loop import Loop
 from smope.engine.run import prepare, run
 from smope.engine.runtime import SingleProcess
-from smope.methods import Batch, Chance, Method, known_methods, resolve
-from smope.methods.contract_subject import Subject, small_fields
+from smope.methods import Method, known_methods, resolve
+from smope.phases import Batch, Chance
+from smope.testing.subject import Subject, small_fields
 from soak import scene
 
 
@@ -105,7 +106,7 @@ def test_a_prediction_cannot_see_the_task(name):
     images, rows = subject.images(range(4), per_class=1, first=50)
     expected = subject.logits(taught, images, rows)
     with torch.inference_mode():
-        query = subject.vit(images, taught.query) if taught.needs_query else None
+        query = taught.query(images, subject.vit) if taught.needs_query else None
         blind = Batch(Tripwire(), Chance(7, ("nowhere",)), images_B3HW=images, query_BD=query)
         assert torch.equal(taught.logits(blind, subject.vit), expected)
 
@@ -127,7 +128,7 @@ def test_the_pictures_of_all_tasks_in_one_heap_get_the_answers_they_get_task_by_
     asked = resolve(settings(root, "smope", eval_batch_size=3))
     runtime = SingleProcess("cpu", 1)
     ready = prepare(asked, runtime)
-    loop = Loop(asked, ready.stream, ready.transform, ready.vit, ready.method, runtime, Progressed())
+    loop = Loop(asked, ready.stream, ready.transform, ready.vit, ready.method, runtime, RunState())
     loop.run()
     heap = ready.stream.dataset.test
     mixed = heap.subset(sorted(range(len(heap)), key=lambda index: heap.ids[index][::-1]))

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from smope.engine import live
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import RunState
 from smope.engine.run import run
 from smope.errors import ConfigError
 
@@ -28,7 +28,7 @@ def epoch(number, loss, **more):
 
 
 def test_every_epoch_and_every_task_is_told_once(tmp_path):
-    state = Progressed()
+    state = RunState()
     board = live.Board(tmp_path, state)
     state.history.append(epoch(0, 2.0))
     board(state)
@@ -48,8 +48,8 @@ def test_every_epoch_and_every_task_is_told_once(tmp_path):
 
 
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_draws_over_what_it_had_drawn(tmp_path):
-    live.Board(tmp_path, Progressed(history=[epoch(0, 3.0), epoch(1, 9.0)], accuracy=[[50.0]]))
-    again = Progressed(history=[epoch(0, 3.0)])
+    live.Board(tmp_path, RunState(history=[epoch(0, 3.0), epoch(1, 9.0)], accuracy=[[50.0]]))
+    again = RunState(history=[epoch(0, 3.0)])
     board = live.Board(tmp_path, again)
     again.history.append(epoch(1, 2.0))
     board(again)
@@ -58,8 +58,8 @@ def test_a_run_that_goes_on_from_an_earlier_checkpoint_draws_over_what_it_had_dr
 
 def test_a_run_that_goes_on_loses_no_task_where_there_are_more_tasks_than_epochs_before_it(tmp_path):
     """One number says from where on all curves are forgotten, and a task's number may be larger than an epoch's."""
-    state = Progressed(history=[epoch(0, 3.0)], accuracy=[[80.0]])
-    live.Board(tmp_path, Progressed())(state)
+    state = RunState(history=[epoch(0, 3.0)], accuracy=[[80.0]])
+    live.Board(tmp_path, RunState())(state)
     live.Board(tmp_path, state)(state)
     assert scalars(tmp_path)["accuracy/mean over tasks"] == [(1, 80.0)]
 

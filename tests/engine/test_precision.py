@@ -7,8 +7,9 @@ from smope.attention import attend, prefix_scores
 from smope.backbones.registry import load_backbone
 from smope.engine.run import run
 from smope.engine.runtime import SingleProcess
-from smope.methods import Batch, Chance, find
-from smope.methods.contract_subject import Subject, small_fields
+from smope.methods import find
+from smope.phases import Batch, Chance
+from smope.testing.subject import Subject, small_fields
 
 from .conftest import config
 
@@ -33,7 +34,7 @@ def test_answers_are_those_of_float32_but_for_rounding(name, dtype):
     subject = Subject(find(name), small_fields(find(name)))
     method, vit = subject.after(2).float(), load_backbone("vit-tiny-test", image_size=16)
     images, rows = subject.images(range(5))
-    batch = Batch(rows, Chance(0), images_B3HW=images.float(), query_BD=lambda: vit(images.float(), method.query))
+    batch = Batch(rows, Chance(0), images_B3HW=images.float(), query_BD=lambda: method.query(images.float(), vit))
     with torch.inference_mode():
         exact = method.logits(batch, vit)
         with torch.autocast("cpu", dtype=dtype):

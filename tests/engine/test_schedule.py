@@ -8,7 +8,7 @@ from torch import nn
 
 from smope.config import OptimizerConfig, ScheduleConfig
 from smope.engine.schedule import learning_rate, make_optimizer
-from smope.methods.task import Group, Train
+from smope.phases import Group, Train
 
 
 def at_epoch(schedule, base, epoch, epochs):

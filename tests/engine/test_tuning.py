@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import RunState
 from smope.engine.loop import Loop
 from smope.engine.run import prepare, run
 from smope.engine.runtime import SingleProcess
@@ -64,7 +64,7 @@ def test_the_watched_loss_is_the_cross_entropy_of_plain_views_over_the_tasks_own
     asked = config(pictures, {"name": "linear"}, data=data, tap={"kind": "off"}, eval_batch_size=3, watch_validation=True)
     runtime = SingleProcess("cpu", 1)
     ready = prepare(asked, runtime)
-    loop = Loop(asked, ready.stream, ready.transform, ready.vit, ready.method, runtime, Progressed())
+    loop = Loop(asked, ready.stream, ready.transform, ready.vit, ready.method, runtime, RunState())
     loop.run()
     last = ready.stream[-1]
     views = [torch.from_numpy(ready.transform.evaluate(last.validation.array(index))) for index in range(len(last.validation))]

@@ -21,7 +21,7 @@ from smope.backbones.sources import random_state, read_checkpoint
 from smope.backbones.vit import VitShape
 from smope.classifier import AdapterError, ContinualClassifier, adapter
 from smope.engine import checkpoint
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import RunState
 
 from .mutate import SECRET, STRANGE, Bent, bent, bent_json, case, fuzz
 
@@ -130,7 +130,7 @@ def parts(data: bytes) -> tuple[Any, bytes]:
 
 
 VIT, VIT_BODY = parts(save(_STATE))
-RUN = {"schema": checkpoint.SCHEMA, "config": {"seed": 0}, "state": json.loads(json.dumps(vars(Progressed()), default=vars))}
+RUN = {"schema": checkpoint.SCHEMA, "config": {"seed": 0}, "state": json.loads(json.dumps(vars(RunState()), default=vars))}
 KEPT, KEPT_BODY = parts(save({"method.head.weight": torch.zeros(2, 3), "optimizer.0.step": torch.zeros(())}, {"smope": json.dumps(RUN)}))
 LENGTHS = [None, None, None, 0, 1, 7, 2**20, 2**31, 2**62, 2**63, 2**64 - 1]
 

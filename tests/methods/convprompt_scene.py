@@ -2,7 +2,7 @@
 
 import torch
 
-from smope.methods import Batch, Chance
+from smope.phases import Batch, Chance
 
 SMALL = {"blocks": [0, 1, 3], "length": 4, "kernel": 3, "hidden": 10, "key_width": 12, "most": 3}
 CONSTANT = {**SMALL, "count_rule": "constant", "most": 2}

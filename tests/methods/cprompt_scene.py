@@ -3,8 +3,8 @@
 import torch
 
 from smope.backbones import PLAIN
-from smope.methods import Batch, Chance
-from smope.methods.contract import Subject
+from smope.phases import Batch, Chance
+from smope.testing.contract import Subject
 from smope.methods.cprompt import CPrompt
 
 SMALL = {"length": 4, "second_length": 3, "second_block": 2}  # two lengths, so that one cannot stand for the other
@@ -14,7 +14,7 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 
 
 def batch_of(subject, method, images, rows, seed=0):
-    return Batch(rows, Chance(seed, ("step",)), images_B3HW=images, query_BD=subject.vit(images, method.query))
+    return Batch(rows, Chance(seed, ("step",)), images_B3HW=images, query_BD=method.query(images, subject.vit))
 
 
 def ready(feature="raw", tasks=2, lesson=None, fields=None):

@@ -2,8 +2,8 @@
 
 import torch
 
-from smope.methods import Chance
-from smope.methods.task import Batch
+from smope.phases import Chance
+from smope.phases import Batch
 
 FIELDS = {"blocks": [0, 2], "length": 6}
 

@@ -10,7 +10,7 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.methods import Batch, Chance, Update
+from smope.phases import Batch, Chance, Update
 from smope.methods.smope import ExpertPrompter, Smope, SmopeConfig
 
 from .longhand import best, softmax

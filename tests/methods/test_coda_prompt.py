@@ -10,9 +10,10 @@ from smope.backbones.prompter import PLAIN
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
-from smope.methods import Batch, Chance, Update, resolve
+from smope.methods import resolve
+from smope.phases import Batch, Chance, Update
 from smope.methods.coda_prompt import CodaPrompt, CodaPromptConfig, mixing_weights
-from smope.methods.contract import Subject
+from smope.testing.contract import Subject
 from smope.prompts import orthogonal
 from smope.reproduce.studies import paper_tables
 

@@ -12,13 +12,14 @@ from PIL import Image
 from smope.backbones.registry import load_backbone
 from smope.config import TapConfig
 from smope.data import Dataset, ImageRef, ImageSet, Loader, TaskStream, Transform
-from smope.engine.checkpoint import Progressed
+from smope.engine.checkpoint import RunState
 from smope.engine.loop import Loop
 from smope.engine.runtime import SingleProcess
 from smope.labels import LabelSpace
-from smope.methods import Chance, Method, Update, build, contract, contract_streams, known_methods, resolve
-from smope.methods.contract import ContractError, DoesNotApply, Subject, checks, run_all, teach
-from smope.methods.contract_subject import SHORT_TAP, TRAIN, Lesson, small_fields
+from smope.methods import Method, build, known_methods, resolve
+from smope.phases import Chance, Update
+from smope.testing.contract import ContractError, DoesNotApply, Subject, checks, run_all, teach
+from smope.testing.subject import SHORT_TAP, TRAIN, Lesson, small_fields
 from smope.prompts import top_k
 
 UNBALANCED = {"kind": "diagonal", "ratio": 1.0, "epochs": 6, "lr": 0.03, "schedule": {"kind": "constant"}}
@@ -153,7 +154,7 @@ def test_an_error_names_the_method_and_what_was_seen():
             return -super().logits(batch, vit)
 
     with pytest.raises(ContractError, match=r"contrary: it recognises .*% of the pictures just learned; chance is 33%"):
-        contract_streams.check_it_learns(Subject(Contrary))
+        streams.check_it_learns(Subject(Contrary))
 
 
 def test_of_equal_scores_the_lower_index_is_chosen():
@@ -198,7 +199,7 @@ def test_the_engine_teaches_as_the_reference_does(dataset, name, tap):
     transform = Transform(16, "none", "squash", "half")
     vit = load_backbone("vit-tiny-test", image_size=16)
     taught = build(config, vit.shape)
-    Loop(config, stream, transform, vit, taught, SingleProcess("cpu", 1), Progressed()).run()
+    Loop(config, stream, transform, vit, taught, SingleProcess("cpu", 1), RunState()).run()
 
     reference, labels = build(config, vit.shape), LabelSpace()
     for task in stream:

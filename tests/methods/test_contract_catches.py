@@ -8,11 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from smope.backbones import Prompter
-from smope.methods import Chance, Method, MethodConfig, contract, contract_streams
-from smope.methods.contract import ContractError, DoesNotApply, Subject, checks
-from smope.methods.contract_subject import SHORT_TAP
+from smope.methods import Method, MethodConfig
+from smope.phases import Chance
+from smope.testing.contract import ContractError, DoesNotApply, Subject, checks
+from smope.testing.subject import SHORT_TAP
 from smope.methods.one_prompt import OnePrompt
-from smope.methods.task import Draws, Group
+from smope.phases import Draws, Group
 from smope.prompts import PrefixPrompter
 
 TAP = {**SHORT_TAP, "kind": "pooled", "first_task": True}
@@ -182,7 +183,7 @@ class LearnsAgainstOldClasses(Method):
 @breaks(contract.check_known_classes_only_leave_the_prompts, "an update without a new class changed keys_LHPD", fields=BLOCKS)
 class AlwaysTrains(OnePrompt):
     def phases(self, update):
-        return [*self.image_phases(update), *self.observations(update, alone=False)]
+        return [*self.image_phases(update), *self.observations(update)]
 
 
 @breaks(contract.check_known_class_is_merged_exactly, "the mean of a class seen in two parts")
@@ -310,7 +311,7 @@ class KeepsItsLoss(Method):
 # -- any stream ----------------------------------------------------------------------------------------------------------
 
 
-@breaks(contract_streams.check_nothing_is_asked_up_front, "its constructor asks for tasks")
+@breaks(streams.check_nothing_is_asked_up_front, "its constructor asks for tasks")
 class AsksForTasks(Method):
     def __init__(self, config, train, tap, shape, chance, tasks=10):
         super().__init__(config, train, tap, shape, chance)
@@ -320,12 +321,12 @@ class CountedConfig(MethodConfig):
     num_classes: int = 200
 
 
-@breaks(contract_streams.check_nothing_is_asked_up_front, "its config asks for num_classes")
+@breaks(streams.check_nothing_is_asked_up_front, "its config asks for num_classes")
 class AsksForClasses(Method):
     Config = CountedConfig
 
 
-@breaks(contract_streams.check_nothing_is_asked_up_front, "its first task is another when no task follows")
+@breaks(streams.check_nothing_is_asked_up_front, "its first task is another when no task follows")
 class LearnsFromOtherRuns(Method):
     runs = 0
 
@@ -346,20 +347,20 @@ class RowsStartAtZero(Method):
                 self.head.weight[row], self.head.bias[row] = 0.0, 0.0
 
     def remember(self, feature_ND, rows_N, update, alone):
-        super().remember(feature_ND, rows_N, update, alone=False)
+        super().remember(feature_ND, rows_N, update)
 
 
-@breaks(contract_streams.check_one_class_a_task, "class 1, learned alone, is predicted for 0% of its pictures")
+@breaks(streams.check_one_class_a_task, "class 1, learned alone, is predicted for 0% of its pictures")
 class LeavesOneByOneAtZero(RowsStartAtZero):
     pass
 
 
-@breaks(contract_streams.check_class_learned_alone_is_recognised, "class 3, learned alone, is predicted for 0% of its pictures")
+@breaks(streams.check_class_learned_alone_is_recognised, "class 3, learned alone, is predicted for 0% of its pictures")
 class LeavesTheLastAtZero(RowsStartAtZero):
     pass
 
 
-@breaks(contract_streams.check_one_image_a_class, "spread are not finite")
+@breaks(streams.check_one_image_a_class, "spread are not finite")
 class DividesByOneLess(Method):
     def __init__(self, *args):
         super().__init__(*args)
@@ -371,7 +372,7 @@ class DividesByOneLess(Method):
         self.spread.copy_((mine - mine.mean(0)).square().sum() / (len(mine) - 1))
 
 
-@breaks(contract_streams.check_unequal_tasks, "out of bounds", raises=IndexError)
+@breaks(streams.check_unequal_tasks, "out of bounds", raises=IndexError)
 class TakesTasksForEqual(Method):
     def loss(self, update):
         size = update.rows[0] // update.index if update.index else len(update.rows)
@@ -383,7 +384,7 @@ class TakesTasksForEqual(Method):
         return loss
 
 
-@breaks(contract_streams.check_memory_is_flat, "its state grows with the tasks: pool.1 from 0 to 48, pool.2 from 0 to 48")
+@breaks(streams.check_memory_is_flat, "its state grows with the tasks: pool.1 from 0 to 48, pool.2 from 0 to 48")
 class APromptATask(Method):
     def __init__(self, *args):
         super().__init__(*args)
@@ -394,7 +395,7 @@ class APromptATask(Method):
         self.pool.append(torch.zeros(self.shape.dim, dtype=torch.float64))
 
 
-@breaks(contract_streams.check_it_learns, "of the pictures just learned")
+@breaks(streams.check_it_learns, "of the pictures just learned")
 class ForgetsToTrainTheHead(Method):
     def image_phases(self, update):
         return []
@@ -416,4 +417,4 @@ def test_a_method_that_grows_may_say_so():
         flat = False
 
     with pytest.raises(DoesNotApply, match="does not promise"):
-        contract_streams.check_memory_is_flat(Subject(Growing))
+        streams.check_memory_is_flat(Subject(Growing))

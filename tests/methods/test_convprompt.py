@@ -9,9 +9,10 @@ import torch
 from smope.config import TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
-from smope.methods import Chance, Observe, Train, Update, resolve
-from smope.methods.contract import Subject
-from smope.methods.contract_subject import SHORT_TAP
+from smope.methods import resolve
+from smope.phases import Chance, Collect, Train, Update
+from smope.testing.contract import Subject
+from smope.testing.subject import SHORT_TAP
 from smope.methods.convprompt import ConvPrompt
 
 from .convprompt_scene import CONSTANT, OLD_SLICES, SMALL, TOLERANCE, batch_of, begun
@@ -226,5 +227,5 @@ def test_an_image_passes_once_in_training_once_in_prediction_and_once_for_its_pr
     method.begin(lesson.update)
     for phase in method.phases(lesson.update):
         passes.clear()
-        (phase.look if isinstance(phase, Observe) else phase.loss)(batch_of(lesson), subject.vit)
+        (phase.step if isinstance(phase, Collect) else phase.loss)(batch_of(lesson), subject.vit)
         assert passes == [8], phase.name

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from smope.backbones import PLAIN, FrozenViT, VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
-from smope.head import Head
-from smope.methods import Batch, Chance, Observe
+from smope.heads.trained import LinearRows
+from smope.phases import Batch, Chance, Collect
 from smope.methods.cprompt import Classifier, CPrompt, CPromptConfig
 
 from .cprompt_scene import EXACT, SUBJECTS, batch_of, features, gradients, ready
@@ -139,8 +139,8 @@ def test_logits_do_not_depend_on_companions_with_other_tasks():
     method = ready()[1]
     images = torch.cat([subject.images(range(7), per_class=9, first=50)[0], subject.images([0], per_class=1)[0]])
     with torch.no_grad():  # keys on the pictures themselves, so that every task is found
-        method.keys_CD[:] = subject.vit(images[[0, 10, 20, 30, 40, 50, 60]], method.query)
-    found = method.found_B(subject.vit(images, method.query))
+        method.keys_CD[:] = method.query(images[[0, 10, 20, 30, 40, 50, 60]], subject.vit)
+    found = method.found_B(method.query(images, subject.vit))
     assert set(found.tolist()) == {0, 1, 2}
     whole = subject.logits(method, images)
     order = torch.randperm(64, generator=Chance(1).generator())
@@ -157,12 +157,12 @@ def test_statistics_are_under_the_prompts_of_the_own_class_whatever_the_keys_fin
         method.keys_CD[:] = 1e-3
         method.keys_CD[0] = batch.query.mean(0)  # all would be taken for the first class
     assert method.found_B(batch.query).eq(0).all()
-    (phase,) = method.observations(update, alone=False)
-    assert isinstance(phase, Observe)
-    seen = phase.look(Batch(batch.rows_B, Chance(0), images_B3HW=batch.images), subject.vit)["feature"]  # no query is asked for
+    (phase,) = method.observations(update)
+    assert isinstance(phase, Collect)
+    seen = phase.step(Batch(batch.rows_B, Chance(0), images_B3HW=batch.images), subject.vit)["feature"]  # no query is asked for
     assert torch.allclose(seen, torch.stack(features(subject, method, batch, [2] * len(batch.rows_B))), **EXACT)
     images, rows = subject.images((0, 3, 6), per_class=1)
-    seen = phase.look(batch_of(subject, method, images, rows), subject.vit)["feature"]
+    seen = phase.step(batch_of(subject, method, images, rows), subject.vit)["feature"]
     assert torch.allclose(seen, torch.stack(features(subject, method, Batch(rows, Chance(0), images_B3HW=images), [0, 1, 2])), **EXACT)
 
 
@@ -172,11 +172,11 @@ def test_a_class_that_comes_alone_is_seen_in_learning_as_at_test():
     subject.learn(method, lesson)
     assert method.task_C.tolist() == [0, 0, 0, 1, 1, -1] and len(method.first_TPD) == 2
     with torch.no_grad():
-        method.keys_CD[5] = 100 * subject.vit(lesson.images_N3HW, method.query).mean(0)
+        method.keys_CD[5] = 100 * method.query(lesson.images_N3HW, subject.vit).mean(0)
     batch = batch_of(subject, method, lesson.images_N3HW, lesson.rows_N)
     assert (method.found_B(batch.query) >= 0).all()  # its own key, untaught, is not asked
     at_test = subject.vit(lesson.images_N3HW, method.prompter(batch, training=False))
-    assert torch.allclose(method.statistics.mean_CD[5], at_test.mean(0), **EXACT)
+    assert torch.allclose(method.head.statistics.mean_CD[5], at_test.mean(0), **EXACT)
 
 
 @pytest.mark.parametrize("feature", ["raw", "normed"])
@@ -187,7 +187,7 @@ def test_before_the_first_prompts_the_feature_is_the_plain_one(feature):
     assert len(method.first_TPD) == 0
     batch = batch_of(subject, method, lesson.images_N3HW, lesson.rows_N)
     plain = subject.vit(lesson.images_N3HW, method.prompter(batch, training=False))
-    assert torch.equal(plain, batch.query) and torch.allclose(method.statistics.mean_CD[0], plain.mean(0), **EXACT)
+    assert torch.equal(plain, batch.query) and torch.allclose(method.head.statistics.mean_CD[0], plain.mean(0), **EXACT)
 
 
 def test_an_untaught_or_retired_key_is_no_rival_in_the_key_loss():
@@ -197,7 +197,7 @@ def test_an_untaught_or_retired_key_is_no_rival_in_the_key_loss():
     update = subject.lesson(2, (4, 5), known=4).update
     method.begin(update)
     images, rows = subject.images((4, 5))
-    query = subject.vit(images, method.query)
+    query = method.query(images, subject.vit)
     asked = [0, 2, 4, 5]
     cosine = F.cosine_similarity(query.unsqueeze(1), method.keys_CD[asked].unsqueeze(0), dim=2)
     expected = F.cross_entropy(cosine, rows - 2)

@@ -7,8 +7,8 @@ import torch
 
 from smope.config import TrainConfig
 from smope.errors import ConfigError
-from smope.methods import Batch, Chance
-from smope.methods.contract import Subject
+from smope.phases import Batch, Chance
+from smope.testing.contract import Subject
 from smope.methods.cprompt import CPrompt, smoothing
 
 from .cprompt_scene import EXACT, SMALL, TERMS, batch_of, features, gradients, ready

@@ -8,8 +8,9 @@ from smope.backbones.registry import load_backbone
 from smope.config import OptimizerConfig, TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
-from smope.methods import Batch, Chance, Update, resolve
-from smope.methods.contract import Subject
+from smope.methods import resolve
+from smope.phases import Batch, Chance, Update
+from smope.testing.contract import Subject
 from smope.methods.dualprompt import DualPrompt, DualPromptConfig
 
 from .longhand import cosine

@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from smope.config import TapConfig, TrainConfig, validate
 from smope.engine.cost import cost
 from smope.errors import ConfigError
-from smope.methods import Chance, Train, Update, find, resolve
-from smope.methods.contract import ContractError, Subject, check_batch_neighbours_do_not_matter
-from smope.methods.contract_subject import SHORT_TAP
+from smope.methods import find, resolve
+from smope.phases import Chance, Train, Update
+from smope.testing.contract import ContractError, Subject, check_batch_neighbours_do_not_matter
+from smope.testing.subject import SHORT_TAP
 from smope.methods.hide import HidePrompt
 from smope.methods.norga import Norga
-from smope.methods.task import Batch
+from smope.phases import Batch
 
 from .hide_scene import FIELDS, batch_of, queries, random_prompts
 
@@ -163,7 +164,7 @@ def test_the_loss_contrasts_with_earlier_classes_and_weighs_it(subjects):
     batch = batch_of(subject, method, lesson.images_N3HW, lesson.rows_N)
     terms = method.loss(lesson.update)(batch, subject.vit)
     feature = subject.vit(batch.images, method.prompter(batch, training=True))
-    assert terms["contrast"].item() == pytest.approx(0.5 * method.contrast(method.statistics.mean_CD[:3], feature).item())
+    assert terms["contrast"].item() == pytest.approx(0.5 * method.contrast(method.head.statistics.mean_CD[:3], feature).item())
     local = F.cross_entropy(F.linear(feature, method.head.weight[3:], method.head.bias[3:]), lesson.rows_N - 3)
     assert terms["ce"].item() == pytest.approx(local.item())
     (identity,) = method.identity_loss(lesson.update)(batch, subject.vit).values()
@@ -178,8 +179,8 @@ def test_a_class_is_remembered_under_its_own_tasks_prompt_whatever_the_guess(sub
     method, lesson = random_prompts(subject.after(2)), subject.lesson(2, (0, 4), known=5, first=30)
     with torch.no_grad():
         method.identity.bias.copy_(torch.tensor([0.0, 1e6, 0.0, 0.0, 0.0]))  # everything is guessed to be of task 0
-    (observe,) = method.observations(lesson.update, alone=False)
-    seen = observe.look(batch_of(subject, method, lesson.images_N3HW, lesson.rows_N), subject.vit)
+    (observe,) = method.observations(lesson.update)
+    seen = observe.step(batch_of(subject, method, lesson.images_N3HW, lesson.rows_N), subject.vit)
     for row, task in ((0, 0), (4, 1)):
         own = lesson.rows_N == row
         images = lesson.images_N3HW[own]
@@ -254,7 +255,7 @@ def test_presets_give_the_scripts_rates_and_draws(preset, batch, rates):
     method = subject.fresh()
     for lesson in subject.stream()[:2]:
         method.begin(lesson.update)
-        method.statistics.add(torch.randn(24, 48), lesson.update.among("cpu").repeat(24)[:24])
+        method.head.statistics.add(torch.randn(24, 48), lesson.update.among("cpu").repeat(24)[:24])
         method.identity_statistics.add(torch.randn(24, 48), lesson.update.among("cpu").repeat(24)[:24])
     identity, _, _, identity_tap, head_tap = method.phases(subject.stream()[1].update)
     assert (identity.groups[0].lr, identity_tap.groups[0].lr, head_tap.groups[0].lr) == pytest.approx(rates)

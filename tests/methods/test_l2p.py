@@ -8,7 +8,8 @@ from smope.backbones.registry import load_backbone
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
-from smope.methods import Batch, Chance, Update, resolve
+from smope.methods import resolve
+from smope.phases import Batch, Chance, Update
 from smope.methods.l2p import L2P, DeepL2P
 from smope.prompts import GivenPrefix, PrefixPrompter
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from smope.methods.contract import Subject
+from smope.testing.contract import Subject
 from smope.methods.hide import HidePrompt
 from smope.methods.norga import Norga
 

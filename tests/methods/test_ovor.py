@@ -14,8 +14,9 @@ from smope.engine.cost import cost
 from smope.engine.loop import Interrupted
 from smope.engine.run import run
 from smope.errors import ConfigError
-from smope.methods import Batch, Chance, Observe, Train, Update, resolve
-from smope.methods.contract import Subject
+from smope.methods import resolve
+from smope.phases import Batch, Chance, Collect, Train, Update
+from smope.testing.contract import Subject
 from smope.methods.ovor import OUTLIER, Ovor, OvorConfig, neighbour_distance
 from smope.reproduce.studies import paper_tables
 from soak import scene
@@ -181,7 +182,7 @@ def test_regularised_epochs_are_part_of_the_total(epochs, share, plain, regulari
     phases = method.phases(Update(0, (0, 1), 0, Chance(0)))
     trained = [(phase.name, phase.epochs) for phase in phases if isinstance(phase, Train)]
     assert trained == [("train", plain)] + ([("outliers", regularised)] if regularised else [])
-    views = [phase for phase in phases if isinstance(phase, Observe) and phase.name.startswith("features")]
+    views = [phase for phase in phases if isinstance(phase, Collect) and phase.name.startswith("features")]
     assert len(views) == len({view.name for view in views}) == regularised and all(view.augmented for view in views)
 
 
@@ -210,7 +211,7 @@ def test_each_regularised_epoch_has_its_own_view_every_feature_once_and_a_share_
     images = [draw(10, 8, seed=seed) for seed in (1, 2)]
     rows = torch.tensor([0, 1] * 5)
     for view, features in zip([phase for phase in phases if phase.name.startswith("features")], images, strict=True):
-        view.absorb({"feature": features}, rows)
+        view.finish({"feature": features}, rows)
     (phase,) = [phase for phase in phases if phase.name == "outliers"]
     assert phase.draws.steps == 3
     seen = []
@@ -232,7 +233,7 @@ def test_with_more_batches_than_outliers_they_come_around_again():
     method = make(train=TrainConfig(epochs=5, batch_size=1), **{**FEW, "outliers_per_class": 1})
     update = Update(0, (0, 1), 0, Chance(0))
     view, phase = [phase for phase in method.phases(update) if phase.name in ("features 1", "outliers")]
-    view.absorb({"feature": draw(6, 8)}, torch.tensor([0, 1] * 3))
+    view.finish({"feature": draw(6, 8)}, torch.tensor([0, 1] * 3))
     drawer = phase.draws.epoch(0, update.chance.at("outliers", 0))
     outliers = [drawer(step)[0][1:] for step in range(phase.draws.steps)]
     assert len(outliers) == 6 and torch.equal(outliers[0], outliers[2]) and not torch.equal(outliers[0], outliers[1])

@@ -8,9 +8,10 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.methods import Batch, Chance, Share, Update
-from smope.methods.linear import Linear
-from smope.methods.ncm import NcmConfig, NearestClassMean
+from smope.phases import Batch, Chance, Share, Update
+from smope.methods.frozen import Linear
+from smope.heads.ncm import NcmConfig
+from smope.methods.frozen import NearestClassMean
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 
 from ..shared import random_vit
@@ -40,7 +41,7 @@ def batch(rows, seed=0):
 def observe(method, now, given, vit):
     for phase in method.phases(now):
         if hasattr(phase, "look"):
-            phase.absorb(phase.look(given, vit), given.rows_B)
+            phase.finish(phase.step(given, vit), given.rows_B)
 
 
 def make(cls, tap=OFF, config=None, train=None):
@@ -149,8 +150,8 @@ def test_statistics_are_those_of_the_prompted_feature(vit):
     given = batch([0, 1, 0])
     observe(method, FIRST, given, vit)
     prompted = vit(given.images, method.prompter(given, training=False)).detach().double()
-    assert torch.allclose(method.statistics.mean_CD[0], prompted[[0, 2]].mean(0), atol=1e-6)
-    assert not torch.allclose(method.statistics.mean_CD[0], vit(given.images)[[0, 2]].mean(0).double(), atol=1e-3)
+    assert torch.allclose(method.head.statistics.mean_CD[0], prompted[[0, 2]].mean(0), atol=1e-6)
+    assert not torch.allclose(method.head.statistics.mean_CD[0], vit(given.images)[[0, 2]].mean(0).double(), atol=1e-3)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
@@ -200,7 +201,7 @@ def test_a_known_class_alone_is_not_set_from_its_mean_again(vit):
     again = update(1, (1,), 2)
     method.begin(again)
     observe(method, again, batch([1, 1]), vit)
-    assert torch.equal(method.head.weight, before) and method.statistics.count_C.tolist() == [0, 2]
+    assert torch.equal(method.head.weight, before) and method.head.statistics.count_C.tolist() == [0, 2]
 
 
 def test_a_known_class_again_joins_the_cross_entropy_and_its_statistics_are_merged(vit):
@@ -215,10 +216,10 @@ def test_a_known_class_again_joins_the_cross_entropy_and_its_statistics_are_merg
     sum(train.loss(two, vit).values()).backward()
     assert method.head.weight.grad[0].abs().sum() == 0 and (method.head.weight.grad[1:].abs().sum(1) > 0).all()
     observe(method, mixed, two, vit)
-    assert method.statistics.count_C.tolist() == [1, 4, 2]
+    assert method.head.statistics.count_C.tolist() == [1, 4, 2]
     everything = torch.cat([vit(one.images)[1:], vit(two.images)[[0, 2]]]).double().numpy()
-    assert np.allclose(method.statistics.mean_CD[1].numpy(), everything.mean(0), atol=1e-6)
-    assert np.allclose(method.statistics.variance_CD()[1].numpy(), everything.var(0), atol=1e-6)
+    assert np.allclose(method.head.statistics.mean_CD[1].numpy(), everything.mean(0), atol=1e-6)
+    assert np.allclose(method.head.statistics.variance_CD()[1].numpy(), everything.var(0), atol=1e-6)
 
 
 def test_new_head_rows_are_addressed_by_the_update_not_by_what_ran_before():

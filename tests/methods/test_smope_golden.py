@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from smope.methods import Batch, Chance, Update
+from smope.phases import Batch, Chance, Update
 from smope.methods.smope import ExpertPrompter
 
 from ..shared import released_smope
@@ -65,9 +65,9 @@ def test_logits_and_scores_at_test(golden_dir, task):
 
 def test_usage_counts_after_the_second_task(golden_dir):
     t, _, vit, method, update, batch = build(golden_dir, "task2")
-    usage = method.observations(update, alone=False)[-1]
+    usage = method.observations(update)[-1]
     assert usage.name == "usage"
-    usage.absorb(usage.look(batch, vit), batch.rows_B)
+    usage.finish(usage.step(batch, vit), batch.rows_B)
     assert torch.equal(method.usage_LHP, t["task2.usage_after"])
 
 

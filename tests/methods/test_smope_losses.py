@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from smope.methods import Chance, Observe, Update
+from smope.phases import Chance, Collect, Update
 from smope.methods.smope import ExpertPrompter
 
 from .longhand import best
@@ -173,9 +173,9 @@ def test_usage_counts_the_clean_choices_of_every_image_of_every_task(longhand_vi
             assert method.important_LHP.any() and not method.important_LHP.all()
         given = batch(update, count=size, seed=20 + size)
         longhand = Longhand(longhand_vit, method, given.images, clean)
-        (once,) = method.observations(update, alone=False)
-        assert isinstance(once, Observe) and not once.augmented and not once.drop_last
-        once.absorb(once.look(given, longhand_vit), given.rows_B)
+        (once,) = method.observations(update)
+        assert isinstance(once, Collect) and not once.augmented and not once.drop_last
+        once.finish(once.step(given, longhand_vit), given.rows_B)
         for (slot, _, h), chosen in longhand.chosen.items():
             for j in chosen:
                 counts[slot, h, j] += 1
@@ -183,7 +183,7 @@ def test_usage_counts_the_clean_choices_of_every_image_of_every_task(longhand_vi
         assert method.usage_LHP.tolist() == counts.tolist() and int(method.images_seen) == seen
         for row in update.rows:
             mine = [b for b in range(size) if given.rows_B[b] == row]
-            assert np.allclose(method.statistics.mean_CD[row].numpy(), longhand.feature[mine].mean(0), **TOLERANCE)
+            assert np.allclose(method.head.statistics.mean_CD[row].numpy(), longhand.feature[mine].mean(0), **TOLERANCE)
     assert longhand.mask() != Longhand(longhand_vit, method, given.images, adaptive(method, 5.0)).mask()  # a penalty would have shown
     assert method.facts() == {"usage": counts.tolist(), "images_seen": 7}
 

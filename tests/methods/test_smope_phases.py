@@ -5,7 +5,7 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.methods import Chance, Observe, Update
+from smope.phases import Chance, Collect, Update
 from smope.methods.smope import Smope, SmopeConfig
 
 from .smope_longhand import (
@@ -68,7 +68,7 @@ def test_the_released_preset_skips_tap_in_the_first_task_and_counts_usage_in_a_p
     assert plan(FIRST, tap, **released) == [("dense", 2), ("train", 5), STATISTICS, ("usage", None)]
     assert plan(SECOND, tap, **released) == [("train", 5), STATISTICS, ("usage", None), ("tap", 50)]
     method = make(SECOND, tap=tap, **released)
-    statistics, usage = (phase for phase in method.phases(SECOND) if isinstance(phase, Observe))
+    statistics, usage = (phase for phase in method.phases(SECOND) if isinstance(phase, Collect))
     assert statistics.augmented and usage.augmented and usage.drop_last and not statistics.drop_last
 
 

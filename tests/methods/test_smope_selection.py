@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smope.config import TapConfig, TrainConfig
-from smope.methods import Chance
+from smope.phases import Chance
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 
 from .smope_longhand import (

@@ -8,8 +8,8 @@ import torch
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.engine.schedule import learning_rate, make_optimizer
-from smope.methods import Batch, Chance, Train, Update
-from smope.methods.linear import Linear
+from smope.phases import Batch, Chance, Train, Update
+from smope.methods.frozen import Linear
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.smope import Smope
 
@@ -32,13 +32,13 @@ def taught(tap, tasks, *, batch_size=8, cls=Linear, config=None):
         method.begin(now)
         rows = torch.tensor(now.rows).repeat_interleave(6)
         feature = CENTRES[rows] + 0.3 * torch.randn(len(rows), 4, generator=torch.Generator().manual_seed(task))
-        method.remember(feature, rows, now, alone=False)
+        method.remember(feature, rows, now)
     return method
 
 
 def epochs(method, task):
     """The batches of each epoch, as the engine would ask for them."""
-    phase = method.tap_phase(update(task))
+    phase = method.head_phases(update(task), untaught=True)[-1]
     for epoch in range(phase.epochs):
         drawer = phase.draws.epoch(epoch, update(task).chance.at(phase.name, epoch))
         yield [drawer(step) for step in range(phase.draws.steps)]
@@ -46,7 +46,7 @@ def epochs(method, task):
 
 def train(method, task):
     """A loop of three lines, and the rates it ran at."""
-    phase, rates = method.tap_phase(update(task)), []
+    phase, rates = method.head_phases(update(task), untaught=True)[-1], []
     optimizer = make_optimizer(phase)
     for epoch, batches in enumerate(epochs(method, task)):
         for step, (features, rows) in enumerate(batches):
@@ -92,7 +92,7 @@ def test_a_drawn_feature_is_used_once_an_epoch_and_keeps_its_class():
     (batches,) = epochs(method, 1)
     features, rows = (torch.cat([part[i] for part in batches]) for i in range(2))
     assert len(features.unique(dim=0)) == len(features)
-    distance = (features.unsqueeze(1) - method.statistics.mean_CD[:5].float()).norm(dim=2)
+    distance = (features.unsqueeze(1) - method.head.statistics.mean_CD[:5].float()).norm(dim=2)
     assert torch.equal(distance.argmin(1), rows)
 
 
@@ -171,7 +171,7 @@ def test_released_rates_are_one_step_at_1e_4_and_then_a_cosine_from_1e_5_to_1e_6
 
 def test_released_optimizer_is_adamw_with_decay_on_the_head_alone():
     method = taught({**RELEASED}, 2, cls=OnePrompt, config=PrefixConfig(experts=3, blocks=[0, 1]))
-    phase = method.tap_phase(update(1))
+    phase = method.head_phases(update(1), untaught=True)[-1]
     optimizer = make_optimizer(phase)
     assert isinstance(optimizer, torch.optim.AdamW) and optimizer.param_groups[0]["weight_decay"] == 5e-4
     (group,) = phase.groups
@@ -195,17 +195,17 @@ def test_it_converges_on_a_toy_problem(kind, balanced):
     method = taught(tap, 3)
     with torch.no_grad():
         method.head.weight.neg_()
-    means = method.statistics.mean_CD.float()
+    means = method.head.statistics.mean_CD.float()
     assert (method.head(means).argmax(1) == torch.arange(9)).sum() < 5
     train(method, 2)
-    features, rows = method.statistics.draw(50, torch.Generator().manual_seed(9))
+    features, rows = method.head.statistics.draw(50, torch.Generator().manual_seed(9))
     assert (method.head(features).argmax(1) == rows).float().mean() > 0.97
 
 
 def test_the_loss_is_cross_entropy_over_every_class_seen():
     method = taught(RELEASED, 2)
     features, rows = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 4, 2, 3])
-    (loss,) = method.tap_phase(update(1)).loss(Batch(rows, Chance(0), features_BD=features), None).values()
+    (loss,) = method.head_phases(update(1), untaught=True)[-1].loss(Batch(rows, Chance(0), features_BD=features), None).values()
     with torch.no_grad():
         logits = features @ method.head.weight.T + method.head.bias
         by_hand = sum(logits[i].exp().sum().log() - logits[i, rows[i]] for i in range(4)) / 4

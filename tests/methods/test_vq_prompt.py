@@ -9,8 +9,9 @@ from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
-from smope.methods import Batch, Chance, resolve
-from smope.methods.contract import Subject
+from smope.methods import resolve
+from smope.phases import Batch, Chance
+from smope.testing.contract import Subject
 from smope.methods.vq_prompt import Quantised, VQPrompt, VQPromptConfig
 from smope.reproduce.studies import paper_tables
 

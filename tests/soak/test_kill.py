@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from smope.engine.checkpoint import Position, Progressed, save
+from smope.engine.checkpoint import Position, RunState, save
 from smope.errors import CheckpointError
 from soak import scene
 from soak.disk import Disk
@@ -57,9 +57,9 @@ def test_a_second_process_is_refused_while_the_first_lives_and_not_a_moment_long
 def test_the_check_sees_half_a_checkpoint_and_one_that_went_back(tmp_path: Path) -> None:
     """The soak's own eyes: what they could not see would pass for safe."""
     path, reached, module = tmp_path / "checkpoint.safetensors", _Reached(), torch.nn.Linear(2, 2)
-    save(path, Progressed(position=Position(1, 2, 1, 0, 3)), {}, module, None)
+    save(path, RunState(position=Position(1, 2, 1, 0, 3)), {}, module, None)
     _check_run(tmp_path, reached)
-    save(path, Progressed(position=Position(1, 2, 1, 0, 2)), {}, module, None)
+    save(path, RunState(position=Position(1, 2, 1, 0, 2)), {}, module, None)
     with pytest.raises(Damaged, match="was at"):
         _check_run(tmp_path, reached)
     path.write_bytes(path.read_bytes()[:-5])
