@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 import smope
 from smope.cli import bench, compare, cost, demo, export, learn, lists, mend, predict, report, reproduce, results, run, serve, tune
 from smope.cli.edge import Edge
+from smope.plugins import VARIABLE
 
 app = typer.Typer(
     cls=Edge,
@@ -30,8 +32,15 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def smope_command(
     show_version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")] = False,
+    imported: Annotated[
+        list[Path] | None,
+        typer.Option("--import", metavar="FILE", help="A Python file with methods or heads of your own; may be given several times."),
+    ] = None,
 ) -> None:
     """Teach an image classifier new classes, again and again, without keeping the old pictures."""
+    if imported:  # by the environment, so that worker processes import them too
+        before = filter(None, [os.environ.get(VARIABLE)])
+        os.environ[VARIABLE] = os.pathsep.join([*before, *(str(path.resolve()) for path in imported)])
 
 
 def version() -> None:
@@ -55,6 +64,7 @@ app.command("pull", rich_help_panel=_SHARE, epilog="Example: smope pull anna/sho
 app.command("run", rich_help_panel=_STUDY, epilog=run.EXAMPLES)(run.run)
 app.command("recipes", rich_help_panel=_LOOK, epilog="Example: smope recipes --json")(lists.recipes)
 app.command("methods", rich_help_panel=_LOOK, epilog="Examples:\n  smope methods\n  smope methods smope")(lists.methods)
+app.command("heads", rich_help_panel=_LOOK, epilog="Examples:\n  smope heads\n  smope heads trained")(lists.heads)
 app.add_typer(lists.data_app, name="data", rich_help_panel=_LOOK)
 app.add_typer(lists.backbones_app, name="backbones", rich_help_panel=_LOOK)
 app.command("compare", rich_help_panel=_STUDY, epilog="Example: smope compare results/emoji-r --format markdown")(compare.compare)

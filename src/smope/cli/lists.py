@@ -1,4 +1,4 @@
-"""What there is: `smope methods`, `smope data`, `smope backbones`, `smope recipes`; and the fetching of what is not here yet."""
+"""What there is: `smope methods`, `smope heads`, `smope data`, `smope backbones`, `smope recipes`; and the fetching of what is not here yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from smope.cli.options import Json
 from smope.errors import ConfigError
 
 if TYPE_CHECKING:
+    from smope.config import Section
     from smope.methods import Method
+
+Contract = Annotated[bool, typer.Option("--contract", help="Run the contract on it: every promise that a method makes.")]
 
 _ARCHITECTURE = "vit_base_patch16_224"
 
@@ -25,6 +28,7 @@ backbones_app = typer.Typer(invoke_without_command=True, epilog="Examples:\n  sm
 
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this method's own settings.", show_default=False)] = None,
+    contract: Contract = False,
     as_json: Json = False,
 ) -> None:
     """List the methods, or the settings of one.
@@ -33,14 +37,45 @@ def methods(
     """
     from smope.methods import find, known_methods
 
+    if contract:
+        _run_contract(_named(name), {})
+        return
     chosen = [find(name)] if name else list(known_methods().values())
     rows = [_method(method) for method in chosen]
     if as_json:
         write_json(rows)
     elif name:
-        _show_settings(rows[0])
+        _show_settings("method", rows[0])
     else:
         _show_methods(rows)
+
+
+def heads(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this head's own settings.", show_default=False)] = None,
+    contract: Contract = False,
+    as_json: Json = False,
+) -> None:
+    """List the heads, or the settings of one.
+
+    A head turns features into scores of classes: `smope run RECIPE head.name=NAME`.
+    """
+    from smope.heads import HEADS
+
+    if contract:
+        for method in ("linear", "one-prompt"):
+            _run_contract(method, {"name": _named(name)})
+        return
+    chosen = [HEADS.find(name)] if name else list(HEADS.all().values())
+    rows = [{"name": head.name, "title": head.title, "presets": [], "settings": _settings(head.Config)} for head in chosen]
+    if as_json:
+        write_json(rows)
+    elif name:
+        _show_settings("head", rows[0])
+    else:
+        grid = plain_table("name", "what it is", fixed=("name",))
+        for row in rows:
+            grid.add_row(row["name"], row["title"])
+        stdout().print(grid)
 
 
 @data_app.callback()
@@ -130,16 +165,39 @@ def recipes(as_json: Json = False) -> None:
 def _method(method: type[Method]) -> dict[str, Any]:
     from smope.engine.cost import cost
 
-    defaults = method.Config().model_dump(mode="json")
-    fields = method.Config.model_fields.items()
     return {
         "name": method.name,
         "title": method.title,
         "presets": sorted(method.presets),
         "passes": {"train": method.passes(training=True), "test": method.passes(training=False)},
         "trainable_parameters": cost(method.name, classes=200, tasks=10, backbone=_ARCHITECTURE)["trainable_parameters"],
-        "settings": [{"name": name, "default": defaults[name], "description": field.description or ""} for name, field in fields],
+        "settings": _settings(method.Config),
     }
+
+
+def _settings(config: type[Section]) -> list[dict[str, Any]]:
+    defaults, fields = config().model_dump(mode="json"), config.model_fields.items()
+    return [{"name": name, "default": defaults[name], "description": field.description or ""} for name, field in fields]
+
+
+def _named(name: str | None) -> str:
+    if name is None:
+        raise ConfigError("--contract needs the name of what it should run on.", "Give it: smope methods NAME --contract.")
+    return name
+
+
+def _run_contract(method: str, head: dict[str, Any]) -> None:
+    """Run every check on a tiny ViT; a broken promise ends it with what was seen."""
+    from smope.methods import find
+    from smope.testing import run_all, small_fields
+
+    found = find(method)
+    outcome = run_all(found, small_fields(found), head=head)
+    grid = plain_table("promise", "outcome", fixed=("outcome",))
+    for check, said in outcome.items():
+        grid.add_row(check.removeprefix("check_").replace("_", " "), said)
+    stdout().print(grid)
+    say(stdout(), f"{method}{' with head ' + head['name'] if head else ''} keeps the contract.", "bold")
 
 
 def _show_methods(rows: list[dict[str, Any]]) -> None:
@@ -153,17 +211,17 @@ def _show_methods(rows: list[dict[str, Any]]) -> None:
     say(console, "passes of the ViT per image in training / test; parameters for 200 classes in 10 tasks on ViT-B/16", "dim")
 
 
-def _show_settings(row: dict[str, Any]) -> None:
+def _show_settings(section: str, row: dict[str, Any]) -> None:
     console = stdout()
     say(console, row["title"], "bold")
     if row["presets"]:
-        say(console, f"presets: {', '.join(row['presets'])} (method.preset=NAME)")
+        say(console, f"presets: {', '.join(row['presets'])} ({section}.preset=NAME)")
     if not row["settings"]:
         say(console, "It has no settings of its own.")
         return
     grid = plain_table("setting", "default", "what it is", fixed=("setting",))
     for setting in row["settings"]:
-        grid.add_row(f"method.{setting['name']}", str(setting["default"]), setting["description"])
+        grid.add_row(f"{section}.{setting['name']}", str(setting["default"]), setting["description"])
     console.print(grid)
 
 

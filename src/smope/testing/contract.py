@@ -47,9 +47,14 @@ def checks() -> list[Check]:
     return [check for part in (globals(), vars(streams)) for name, check in part.items() if name.startswith("check_")]
 
 
-def run_all(method: type[Method], fields: Mapping[str, Any] | None = None, tap: TapConfig | Mapping[str, Any] = TAP_OFF) -> dict[str, str]:
+def run_all(
+    method: type[Method],
+    fields: Mapping[str, Any] | None = None,
+    tap: TapConfig | Mapping[str, Any] = TAP_OFF,
+    head: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
     """Run every check on a method: its name -> "kept", or why it does not apply. The first broken promise is raised."""
-    subject = Subject(method, fields or {}, tap=tap)
+    subject = Subject(method, fields or {}, tap=tap, head=head or {})
     outcome = {}
     for check in checks():
         try:
