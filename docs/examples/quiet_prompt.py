@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from smope.backbones import Block, Prompter, VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.methods import register
-from smope.phases import Batch, Chance
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
+from smope.phases import Batch, Chance
 from smope.prompts import PrefixPrompter
 
 # --8<-- [end:head]

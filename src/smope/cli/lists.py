@@ -1,4 +1,4 @@
-"""What there is: `smope methods`, `smope heads`, `smope data`, `smope backbones`, `smope recipes`; and the fetching of what is not here yet."""
+"""Lists: `smope methods`, `heads`, `data`, `backbones`, `recipes`; and the fetching of what is not here yet."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def heads(
         _show_settings("head", rows[0])
     else:
         grid = plain_table("name", "what it is", fixed=("name",))
-        for row in rows:
-            grid.add_row(row["name"], row["title"])
+        for head in chosen:
+            grid.add_row(head.name, head.title)
         stdout().print(grid)
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from smope.backbones import CLS, Readout, VitShape
+from smope.class_statistics import ClassMoments
 from smope.config import Section, TapConfig, TrainConfig
 from smope.growing import Growing
 from smope.phases import Chance, Phase, Update
@@ -108,3 +109,36 @@ class Head(Growing):
 
     def pool(self, into: int, other: int) -> None:
         """Count the pictures of class `other` as those of `into`."""
+
+
+class MomentsHead(Head):
+    """A head that remembers count, mean and scatter of each class's features."""
+
+    def __init__(self, setup: Setup[Any]) -> None:
+        super().__init__(setup)
+        self.statistics = self.make_statistics(setup, self.readout.width(setup.shape.dim))
+
+    def make_statistics(self, setup: Setup[Any], width: int) -> ClassMoments:
+        """What the moments are kept in."""
+        return ClassMoments(width)
+
+    def grow(self, count: int, generator: torch.Generator) -> None:
+        super().grow(count, generator)
+        self.statistics.grow(count)
+
+    @property
+    def counts(self) -> Tensor:
+        return self.statistics.count_C
+
+    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+        self.statistics.add(seen["feature"], rows_N)
+
+    def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        return self.statistics.draw(per_class, generator)
+
+    def retire(self, rows: Tensor) -> None:
+        super().retire(rows)
+        self.statistics.retire(rows)
+
+    def pool(self, into: int, other: int) -> None:
+        self.statistics.pool(into, other)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from smope.backbones import FrozenViT
 from smope.growing import Growing, appended
-from smope.heads.base import Head, HeadConfig, Setup
+from smope.heads.base import HeadConfig, MomentsHead, Setup
 from smope.heads.gaussian_replay import GaussianReplay
 from smope.heads.registry import register
 from smope.phases import Batch, Chance, Drawer, Draws, Group, Losses, Train, Update
@@ -70,36 +70,34 @@ class LinearRows(Growing):
 
 
 @register
-class TrainedHead(LinearRows, Head):
+class TrainedHead(LinearRows, MomentsHead):
     """Linear rows, class statistics, and TAP."""
 
     name = "trained"
     title = "one linear row a class, trained on pictures and on draws (TAP)"
     Config = TrainedConfig
     replays = True
+    statistics: GaussianReplay
     tap_name = "tap"  #: of the phase that trains on draws, and of its loss
 
     def __init__(self, setup: Setup[Any]) -> None:
-        Head.__init__(self, setup)
+        MomentsHead.__init__(self, setup)
         D = self.readout.width(setup.shape.dim)
         self.weight = nn.Parameter(torch.zeros(0, D))
         self.bias = nn.Parameter(torch.zeros(0))
         self.tap = setup.tap
-        self.statistics = GaussianReplay(D, setup.tap)
         self._from_images = isinstance(setup.head_config, TrainedConfig) and setup.head_config.from_images
         self._batch_size = setup.train.batch_size
 
+    def make_statistics(self, setup: Setup[Any], width: int) -> GaussianReplay:
+        return GaussianReplay(width, setup.tap)
+
     def grow(self, count: int, generator: torch.Generator) -> None:
         LinearRows.grow(self, count, generator)
-        Head.grow(self, count, generator)
-        self.statistics.grow(count)
+        MomentsHead.grow(self, count, generator)
 
     def forward(self, feature_BD: Tensor) -> Tensor:
         return super().forward(feature_BD).masked_fill(~self.live_C, -torch.inf)
-
-    @property
-    def counts(self) -> Tensor:
-        return self.statistics.count_C
 
     @property
     def learns_from_images(self) -> bool:
@@ -110,8 +108,8 @@ class TrainedHead(LinearRows, Head):
         return bool(self.tap.augmented)
 
     def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
-        """Merge the features into the class statistics. Without TAP a class that came alone gets its row from its mean."""
-        self.statistics.add(seen["feature"], rows_N)
+        """Without TAP a class that came alone gets its row from its mean."""
+        super().remember(seen, rows_N, update)
         if update.alone and self.tap.kind == "off":
             self.set_from_mean(update.rows[0], self.statistics.mean_CD[update.rows[0]])
 
@@ -130,15 +128,11 @@ class TrainedHead(LinearRows, Head):
         """As wide as the pictures were: TAP may draw wider on purpose, to teach a margin."""
         return self.statistics.draw(per_class, generator, spread=1.0)
 
-    def pool(self, into: int, other: int) -> None:
-        self.statistics.pool(into, other)
-
     @torch.no_grad()
     def retire(self, rows: Tensor) -> None:
         super().retire(rows)
         self.weight[rows] = 0
         self.bias[rows] = 0
-        self.statistics.retire(rows)
 
     @torch.no_grad()
     def set_from_mean(self, row: int, mean_D: Tensor) -> None:
