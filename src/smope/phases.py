@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -173,18 +174,23 @@ class Train:
     span: tuple[int, int] | None = None  #: of a schedule shared with other phases: epochs before this one, and epochs in all
 
 
+Fold = Callable[
+    [Any, Tensor, Tensor], Any
+]  #: (what was folded so far or None, a batch's tensor, its head rows) -> the same with this batch
+
+
 @dataclass(frozen=True)
 class Collect:
     """One pass without gradients over the task's images: `step` sees each batch, `finish` gets what the steps gave, once.
 
-    Tensors of a step have a row an image and are laid together in image order, with the images' head rows beside them; those named in
-    `summed` are added up instead, over batches and over processes, so that memory does not grow with the images.
+    Tensors of a step have a row an image, and are laid together in image order. Those that `folds` names are folded into something
+    smaller as they come, a sum for instance, so that memory does not grow with the images.
     """
 
     name: str
     step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]]
-    finish: Callable[[Mapping[str, Tensor], Tensor], None]
-    summed: frozenset[str] = frozenset()
+    finish: Callable[[Mapping[str, Any], Tensor], None]
+    folds: Mapping[str, Fold] = field(default_factory=dict)
     augmented: bool = False
     drop_last: bool = False
 
@@ -196,21 +202,22 @@ class Collected:
         self._phase = phase
         self._rows: list[Tensor] = []
         self._parts: dict[str, list[Tensor]] = {}
-        self._sums: dict[str, Tensor] = {}
+        self._folded: dict[str, Any] = {}
 
     def add(self, step: Mapping[str, Tensor], rows_B: Tensor, gather: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
         """Take in one batch; `gather` lays the rows of all processes together."""
-        self._rows.append(gather(rows_B))
+        rows_B = gather(rows_B)
+        self._rows.append(rows_B)
         for name, tensor in step.items():
-            if name in self._phase.summed:
-                self._sums[name] = self._sums[name] + tensor if name in self._sums else tensor
+            if name in self._phase.folds:
+                self._folded[name] = self._phase.folds[name](self._folded.get(name), gather(tensor), rows_B)
             else:
                 self._parts.setdefault(name, []).append(gather(tensor))
 
-    def finish(self, total: Callable[[Tensor], Tensor] = lambda part: part) -> None:
-        """Hand all of it to the phase; `total` adds up the sums of all processes."""
+    def finish(self) -> None:
+        """Hand all of it to the phase."""
         whole = {name: torch.cat(parts) for name, parts in self._parts.items()}
-        self._phase.finish(whole | {name: total(part) for name, part in self._sums.items()}, torch.cat(self._rows))
+        self._phase.finish(whole | self._folded, torch.cat(self._rows))
 
 
 Phase = Train | Collect

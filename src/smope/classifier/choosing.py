@@ -75,7 +75,7 @@ def _chosen(body: Body, known: Knowledge, update: Update, row: int, images: Imag
         with body.runtime.autocast():
             seen = collect.step(batch, body.vit)
         if "chosen" in seen:
-            return seen["chosen"].double() / len(images)
+            return seen["chosen"].double().mean(0)
     return None
 
 

@@ -225,7 +225,7 @@ class Loop:
                 collected.add(step, batch.rows_B, partial(self.runtime.gather, share=batch.share))
                 bar.advance()
                 self._check_stop()
-        collected.finish(self.runtime.total)
+        collected.finish()
 
     # -- evaluation ------------------------------------------------------------------------------------------------------
 

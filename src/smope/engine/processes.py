@@ -70,11 +70,6 @@ class SeveralProcesses(SingleProcess):
     def gather(self, rows: Tensor, share: Share | None) -> Tensor:
         return rows if share is None else self._gather(rows, share.total)
 
-    def total(self, part: Tensor) -> Tensor:
-        everyone = part.to(self._wire, copy=True)
-        dist.all_reduce(everyone)
-        return everyone.to(part.device)
-
     def any(self, flag: bool) -> bool:
         votes = torch.tensor([int(flag)], device=self._wire)
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)

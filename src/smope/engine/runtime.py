@@ -40,9 +40,6 @@ class Runtime(Protocol):
     def gather(self, rows: Tensor, share: Share | None) -> Tensor:
         """All processes' rows of a per-image tensor, in image order."""
 
-    def total(self, part: Tensor) -> Tensor:
-        """The sum of all processes' parts."""
-
     def any(self, flag: bool) -> bool:
         """Whether some process says yes."""
 
@@ -81,9 +78,6 @@ class SingleProcess:
 
     def gather(self, rows: Tensor, share: Share | None) -> Tensor:
         return rows
-
-    def total(self, part: Tensor) -> Tensor:
-        return part
 
     def any(self, flag: bool) -> bool:
         return flag

@@ -18,7 +18,7 @@ from smope.backbones import CLS, Readout, VitShape
 from smope.class_statistics import ClassMoments
 from smope.config import Section, TapConfig, TrainConfig
 from smope.growing import Growing
-from smope.phases import Chance, Phase, Update
+from smope.phases import Chance, Fold, Phase, Update
 
 
 class HeadConfig(Section):
@@ -47,8 +47,6 @@ class Head(Growing):
     name: ClassVar[str]
     title: ClassVar[str]
     Config: ClassVar[type[HeadConfig]] = HeadConfig
-    #: the entries of `observe` that are sums over images
-    summed: ClassVar[frozenset[str]] = frozenset()
     readout: Readout = CLS
     #: whether it can be trained on draws of what it remembers (the section `tap`)
     replays: ClassVar[bool] = False
@@ -89,10 +87,14 @@ class Head(Growing):
         return False
 
     def observe(self, feature_BF: Tensor, rows_B: Tensor) -> dict[str, Tensor]:
-        """What it wants of a batch of an update's pictures: a row an image, or sums where `summed` names them."""
+        """What it wants of a batch of an update's pictures, a row an image."""
         return {"feature": feature_BF}
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def folds(self) -> Mapping[str, Fold]:
+        """What becomes of the entries of `observe` as they come; those that are not named are laid together."""
+        return {}
+
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         """Take in what was observed of a whole update."""
 
     def phases(self, update: Update, untaught: bool) -> Sequence[Phase]:
@@ -130,7 +132,7 @@ class MomentsHead(Head):
     def counts(self) -> Tensor:
         return self.statistics.count_C
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         self.statistics.add(seen["feature"], rows_N)
 
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

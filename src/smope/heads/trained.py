@@ -107,7 +107,7 @@ class TrainedHead(LinearRows, MomentsHead):
     def augmented(self) -> bool:
         return bool(self.tap.augmented)
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         """Without TAP a class that came alone gets its row from its mean."""
         super().remember(seen, rows_N, update)
         if update.alone and self.tap.kind == "off":

@@ -18,7 +18,7 @@ from smope.config import Section, TapConfig, TrainConfig
 from smope.errors import ConfigError
 from smope.growing import Growing
 from smope.heads import Head, Setup
-from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Share, Train, Update
+from smope.phases import Batch, Chance, Collect, Fold, Group, Losses, LossFunction, Phase, Share, Train, Update
 
 
 class MethodConfig(Section):
@@ -175,16 +175,16 @@ class Method(Growing):
         return self.head.observe(self.feature(batch.images, vit, prompter), batch.rows_B)
 
     def collect_phase(
-        self, name: str, step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]], update: Update, summed: frozenset[str] = frozenset()
+        self, name: str, step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]], update: Update, folds: Mapping[str, Fold] | None = None
     ) -> Collect:
         """A pass whose outcome is remembered."""
 
-        def finish(seen: Mapping[str, Tensor], rows_N: Tensor) -> None:
+        def finish(seen: Mapping[str, Any], rows_N: Tensor) -> None:
             self.remember(seen, rows_N, update)
 
-        return Collect(name, step, finish, self.head.summed | summed, self.head.augmented)
+        return Collect(name, step, finish, {**self.head.folds(), **(folds or {})}, self.head.augmented)
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         """Take in what was observed of the task's images; it is the last look at them."""
         self.head.remember(seen, rows_N, update)
 

@@ -272,7 +272,7 @@ class ConvPrompt(Method):
         def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
             return {"feature": self.query(batch.images, vit)}
 
-        def finish(seen: Mapping[str, Tensor], rows: Tensor) -> None:
+        def finish(seen: Mapping[str, Any], rows: Tensor) -> None:
             self.prototypes.add(seen["feature"], rows)
             if self.adapts(update):
                 mean_MC, known_M = self.prototypes.mean_CD, self.prototypes.known
@@ -283,7 +283,7 @@ class ConvPrompt(Method):
 
     # -- after the task --------------------------------------------------------------------------------------------------
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         """Where the task started from is of no more use."""
         super().remember(seen, rows_N, update)
         self.start = self.start.new_zeros(0)

@@ -265,7 +265,7 @@ class HidePrompt(Method):
 
         return [self.collect_phase("statistics", step, update)]
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         super().remember(seen, rows_N, update)
         self.identity.remember({"feature": seen["query"]}, rows_N, update)
 

@@ -134,7 +134,7 @@ class Ovor(Method):
         def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
             return {"feature": self.feature(batch.images, vit, self.prompter(batch, training=False))}
 
-        def finish(seen: Mapping[str, Tensor], rows: Tensor) -> None:
+        def finish(seen: Mapping[str, Any], rows: Tensor) -> None:
             self.features_ND = torch.cat([self.features_ND, seen["feature"].to(self.features_ND)])
             self.rows_N = torch.cat([self.rows_N, rows.to(self.rows_N)])
 
@@ -147,7 +147,7 @@ class Ovor(Method):
         loss, span = self.outlier_loss(update), (train.epochs - epochs, train.epochs)
         return Train("outliers", epochs, groups, train.optimizer, train.schedule, loss, train.clip_norm, draws, span)
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         """What the regularised epochs kept of the task's images goes."""
         super().remember(seen, rows_N, update)
         self.features_ND = self.features_ND.new_zeros(0, self.shape.dim)

@@ -35,7 +35,7 @@ from smope.backbones import Block, FrozenViT, Prompter
 from smope.heads import Setup
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.registry import register
-from smope.phases import Batch, Collect, Losses, LossFunction, Phase, Update
+from smope.phases import Batch, Collect, Fold, Losses, LossFunction, Phase, Update
 from smope.prompts import PrefixPrompter, top_k
 
 
@@ -180,13 +180,13 @@ class Smope(OnePrompt):
             return _choices(prompter)
 
         same, augmented = self.config.unused_at_test == "keep", self.config.observe_augmented
-        statistics = replace(self.collect_phase("statistics", see, update, _COUNTS), augmented=augmented)
-        usage = Collect("usage", choose, lambda seen, rows_N: self.count(seen), _COUNTS, augmented, drop_last=augmented)
+        statistics = replace(self.collect_phase("statistics", see, update, _FOLDS), augmented=augmented)
+        usage = Collect("usage", choose, self.count, _FOLDS, augmented, drop_last=augmented)
         return [statistics] if same else [statistics, usage]
 
-    def remember(self, seen: Mapping[str, Tensor], rows_N: Tensor, update: Update) -> None:
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         super().remember(seen, rows_N, update)
-        self.count(seen)
+        self.count(seen, rows_N)
 
     # -- selection -------------------------------------------------------------------------------------------------------
 
@@ -224,11 +224,11 @@ class Smope(OnePrompt):
     # -- usage -----------------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def count(self, seen: Mapping[str, Tensor]) -> None:
+    def count(self, seen: Mapping[str, Any], rows_N: Tensor) -> None:
         """Add the choices of one task's images to the usage counts, where they were observed."""
         if "chosen" in seen:
             self.usage_LHP += seen["chosen"]
-            self.images_seen += seen["images"]
+            self.images_seen += len(rows_N)
 
     def facts(self) -> dict[str, Any]:
         return {"usage": self.usage_LHP.tolist(), "images_seen": int(self.images_seen)}
@@ -299,12 +299,14 @@ def _range(score: Tensor) -> Tensor:
     return score.amax(-1, keepdim=True) - score.amin(-1, keepdim=True)
 
 
-_COUNTS = frozenset({"chosen", "images"})
-
-
 def _choices(prompter: Prompter) -> dict[str, Tensor]:
-    """How many images chose each expert, L,H,P, and how many images there were."""
-    if not isinstance(prompter, ExpertPrompter):
-        return {}
-    chosen_LBHP = prompter.chosen_LBHP
-    return {"chosen": chosen_LBHP.sum(1), "images": torch.tensor(chosen_LBHP.shape[1], device=chosen_LBHP.device)}
+    """Chosen experts with the image axis first, N,L,H,P."""
+    return {"chosen": prompter.chosen_LBHP.transpose(0, 1)} if isinstance(prompter, ExpertPrompter) else {}
+
+
+def _counted(so_far: Any, chosen_BLHP: Tensor, rows_B: Tensor) -> Tensor:
+    """How many images chose each expert, L,H,P."""
+    return chosen_BLHP.sum(0) + (0 if so_far is None else so_far)
+
+
+_FOLDS: Mapping[str, Fold] = {"chosen": _counted}
