@@ -62,7 +62,7 @@ class ScheduleConfig(Section):
         description="`cosine` per step down to `floor`, `annealing` the same per epoch; `cosine-epoch` is lr*cos(0.495 pi e/(E-1)); "
         "`warm-cosine` see `released`; `step` a tenth every so many epochs",
     )
-    every: int | None = Field(None, gt=0, description="epochs between two steps of `step`; 30 if empty (HiDe-Prompt)")
+    every: int = Field(30, gt=0, description="epochs between two steps of `step` (HiDe-Prompt)")
     freeze_steps: int = Field(0, ge=0, description="steps at `floor` before the cosine begins")
     floor: float = Field(1e-6, ge=0, description="the learning rate of frozen steps and of the cosine's end")
     steps_per_epoch: int | None = Field(None, gt=0, description="length the cosine assumes for an epoch; the true one when empty")
@@ -88,7 +88,7 @@ class TrainConfig(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     clip_norm: float | None = Field(None, gt=0)
-    checkpointing: bool | None = Field(None, description="compute activations again in the backward pass: more time, far less memory")
+    checkpointing: bool = Field(False, description="compute activations again in the backward pass: more time, far less memory")
     drop_last: bool = Field(False, description="skip the last partial batch (never the only one)")
 
 
@@ -100,9 +100,9 @@ class TapConfig(Section):
         description="covariance of the draws: per dimension; whole; half the class's and half the mean one; one for all classes; "
         "one per dimension for each cluster of a class",
     )
-    centroids: int | None = Field(None, gt=0, description="clusters a class of `centroids`; 10 if empty (HiDe-Prompt)")
-    unbiased: bool | None = Field(None, description="divide squared deviations by n - 1 (HiDe-Prompt's covariance); by n if empty")
-    augmented: bool | None = Field(None, description="statistics of augmented images (VQ-Prompt's released code); of plain ones if empty")
+    centroids: int = Field(10, gt=0, description="clusters a class of `centroids` (HiDe-Prompt)")
+    unbiased: bool = Field(False, description="divide squared deviations by n - 1 (HiDe-Prompt's covariance) instead of n")
+    augmented: bool = Field(False, description="statistics of augmented images (VQ-Prompt's released code) instead of plain ones")
     spread: float = Field(1.0, gt=0, description="factor on the deviation of every draw; above 1 it covers styles not yet seen (ours)")
     pooled_share: float = Field(0.5, ge=0, le=1, description="weight of the mean deviation of all classes in a pooled draw")
     epochs: int = Field(50, gt=0)
@@ -144,11 +144,11 @@ class RunConfig(Section):
     seed: int = Field(0, ge=0)
     threads: int = Field(2, gt=0, le=1024, description="CPU threads; part of the run, because sums depend on it in the last bit")
     device: str = Field("auto", description="cpu, cuda, cuda:1, or auto")
-    precision: Literal["float32", "bfloat16", "float16"] | None = Field(
-        None, description="of the ViT's products, float32 if empty; prompts' scores, softmax, losses and statistics stay in float32"
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="of the ViT's products; prompts' scores, softmax, losses and statistics stay in float32"
     )
     eval_batch_size: int = Field(100, gt=0)
-    watch_validation: bool | None = Field(None, description="after each epoch, the loss on the task's validation images (while tuning)")
+    watch_validation: bool = Field(False, description="after each epoch, the loss on the task's validation images (while tuning)")
     checkpoint_minutes: float = Field(3.0, gt=0, description="time between checkpoints inside a task")
 
 
@@ -230,14 +230,19 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_today_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config that an older version wrote, with the keys of today."""
+    """A config that an older version wrote, with the keys of today. A field that it left empty has its default."""
+    config = _filled(config)
     method, tap = config.get("method"), config.get("tap")
     if not isinstance(method, Mapping) or "distance" not in method or method.get("name") != "ncm" or "head" in config:
-        return dict(config)
+        return config
     # the distance of `ncm` is its head's now, and of no use to the linear head that TAP trains in its place
     rest = {key: value for key, value in method.items() if key != "distance"}
     plain = isinstance(tap, Mapping) and tap.get("kind") == "off"
     return {**config, "method": rest, **({"head": {"name": "ncm", "distance": method["distance"]}} if plain else {})}
+
+
+def _filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _filled(value) if isinstance(value, Mapping) else value for key, value in values.items() if value is not None}
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

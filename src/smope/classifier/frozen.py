@@ -66,7 +66,7 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
 
 def _body(config: RunConfig, settings: Settings, vit: FrozenViT, fingerprint: str, transform: Transform) -> Body:
     runtime = SingleProcess(config.device, config.threads, config.precision)
-    vit.checkpointing = bool(config.train.checkpointing)
+    vit.checkpointing = config.train.checkpointing
     return Body(config, settings, vit.to(runtime.device), fingerprint, transform, runtime)
 
 

@@ -1,6 +1,7 @@
 """One record a run: `record.json`, from which every table, plot and page is drawn.
 
-"The same run" means the same `digest`: the hash of everything in the record but times, machine and versions.
+"The same run" means the same `digest`: the hash of everything in the record but times, machine and versions. Of the config only those
+fields count that leave their defaults, so that a field added later changes neither a digest nor what counts as the same run.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ import torch
 import smope
 from smope import metrics
 from smope.backbones import FrozenViT
-from smope.config import RunConfig, flatten
+from smope.config import RunConfig, flatten, validate
 from smope.data import TaskStream
 from smope.engine.checkpoint import RunState
 from smope.engine.runtime import machine
-from smope.methods import Method, overrides
+from smope.methods import Method, complete, departures, overrides
 
 SCHEMA = 1
 #: Raised by hand whenever the same config computes other numbers, so that tables never mix code that computes differently.
 NUMERICS = 1
-_NOT_DIGESTED = ("digest", "seconds", "cpu_seconds", "machine", "versions", "notes")
+_NOT_DIGESTED = ("digest", "former_digests", "seconds", "cpu_seconds", "machine", "versions", "notes")
 #: config keys that say where things are and where they are computed, not what is computed
 PLACE_KEYS = frozenset({"device", "checkpoint_minutes", "data.root", "data.workers", "backbone.file"})
 
@@ -38,24 +39,33 @@ LAST_BITS = frozenset({"threads"})
 def digest(record: Mapping[str, Any]) -> str:
     """sha256 of a record's numbers: the same for two runs exactly when they are the same run."""
     kept = {key: value for key, value in record.items() if key not in _NOT_DIGESTED}
-    kept["config"] = {key: value for key, value in flatten(kept["config"]).items() if key not in PLACE_KEYS}
+    kept["config"] = {key: value for key, value in departures(kept["config"]).items() if key not in PLACE_KEYS}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def run_key(config: Mapping[str, Any], numerics: int = NUMERICS) -> str:
     """What a run is, whatever it is called and wherever it is computed: two configs with one key give one record.
 
-    Fields left empty do not count, so that an option added later changes no key; nor does what moves the last bits alone (`LAST_BITS`).
+    What moves the last bits alone (`LAST_BITS`) does not count.
     """
     nothing = PLACE_KEYS | LAST_BITS | {"recipe", "protocol"}
-    kept = {key: value for key, value in flatten(config).items() if key not in nothing and value is not None}
+    kept = {key: value for key, value in departures(config).items() if key not in nothing}
     return hashlib.sha256(json.dumps([numerics, kept], sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The dotted keys in which two configs compute different things; where they compute does not count."""
-    old, new = flatten(before), flatten(now)
+    old, new = flatten(complete(before)), flatten(complete(now))
     return sorted(key for key in old.keys() | new.keys() if key not in PLACE_KEYS and old.get(key) != new.get(key))
+
+
+def migrated(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as today's version would write it. The digest it had is kept in `former_digests`; no number is changed."""
+    config = complete(record["config"])
+    new = {**record, "config": config, "overrides": overrides(validate(RunConfig, config))}
+    new["digest"] = digest(new)
+    former = [*record.get("former_digests", []), record["digest"]]
+    return {**new, "former_digests": former} if new["digest"] != record["digest"] else new
 
 
 def make(

@@ -111,7 +111,7 @@ def prepare(config: RunConfig, runtime: Runtime, progress: Progress = SILENT) ->
     info = backbone_info(config.backbone.name)
     file = Path(config.backbone.file) if config.backbone.file else None
     vit = load_backbone(config.backbone.name, file=file, image_size=config.backbone.image_size, progress=progress)
-    vit.checkpointing = bool(config.train.checkpointing)
+    vit.checkpointing = config.train.checkpointing
     normalisation = info.normalisation if data.normalisation == "backbone" else data.normalisation
     transform = Transform(config.backbone.image_size, data.augmentation, data.evaluation, normalisation)
     return Prepared(stream, transform, vit.to(runtime.device), build(config, vit.shape))

@@ -23,7 +23,7 @@ def learning_rate(schedule: ScheduleConfig, base: float, *, step: int, epoch: in
     if schedule.kind == "annealing":
         return _cosine(base, min(schedule.floor, base), late, epochs)
     if schedule.kind == "step":
-        return base * 0.1 ** (late // (schedule.every or 30))
+        return base * 0.1 ** (late // schedule.every)
     total = (schedule.steps_per_epoch or steps_per_epoch) * epochs
     if schedule.kind == "warm-cosine":
         # the released TAP: one step at the base rate, then a cosine that starts at a tenth of it

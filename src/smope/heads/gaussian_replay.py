@@ -13,7 +13,6 @@ from torch import Tensor
 from smope.class_statistics import ClassMoments
 from smope.config import TapConfig
 
-_CLUSTERS = 10  #: of a class, where the config leaves it open
 _ROUNDS = 100  #: of k-means at most
 
 
@@ -141,7 +140,7 @@ class GaussianReplay(ClassMoments):
 
     def _cluster(self, row: int, features_nD: Tensor) -> None:
         """Add the clusters of these images to a class's own."""
-        member_n = k_means(features_nD, self.tap.centroids or _CLUSTERS)
+        member_n = k_means(features_nD, self.tap.centroids)
         groups = [features_nD[member_n == index] for index in range(int(member_n.max()) + 1)]
         known = int(self.count_C[row]) > 0
         spread_out = [group_mD for group_mD in groups if group_mD.var(0, correction=0).any()] or ([] if known else [features_nD])

@@ -105,7 +105,7 @@ class TrainedHead(LinearRows, MomentsHead):
 
     @property
     def augmented(self) -> bool:
-        return bool(self.tap.augmented)
+        return self.tap.augmented
 
     def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         """Without TAP a class that came alone gets its row from its mean."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from smope.backbones import VitShape
-from smope.config import RunConfig, Section, TapConfig, TrainConfig, merge, validate
+from smope.config import PLUGINS, RunConfig, Section, TapConfig, TrainConfig, flatten, merge, validate, with_today_keys
 from smope.errors import ConfigError, nearest
 from smope.heads import HEADS, Setup
 from smope.methods.base import Method
@@ -38,6 +40,42 @@ def resolve(values: Mapping[str, Any]) -> RunConfig:
     if not HEADS.find(full["head"]["name"]).replays:
         full["tap"] = {"kind": "off"}
     return validate(RunConfig, full)  # type: ignore[no-any-return]
+
+
+def complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config that any version wrote, with today's keys: fields that came later have their defaults.
+
+    One that names a method or a head which is not known here stays as it is.
+    """
+    return json.loads(_complete(json.dumps(config, sort_keys=True)))[0]  # type: ignore[no-any-return]
+
+
+def departures(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted keys in which a config leaves today's defaults, so that a field added later changes nothing about an older config."""
+    return json.loads(_complete(json.dumps(config, sort_keys=True)))[1]  # type: ignore[no-any-return]
+
+
+@functools.lru_cache(maxsize=4096)
+def _complete(text: str) -> str:
+    config = with_today_keys(json.loads(text))
+    try:
+        full = resolve(config).model_dump(mode="json")
+        usual = _defaults(full)
+    except ConfigError:
+        full, usual = config, RunConfig().model_dump(mode="json")
+    plain = flatten(usual)
+    return json.dumps([full, {key: value for key, value in flatten(full).items() if key not in plain or plain[key] != value}])
+
+
+def _defaults(full: Mapping[str, Any]) -> dict[str, Any]:
+    """A config of the same method and head with every field at its default. The name of a method is never a default."""
+    method, tap = find(full["method"]["name"]), validate(TapConfig, full["tap"], "tap")
+    head = _head(method, {}, tap)
+    if full["head"]["name"] != head["name"]:
+        head = _own(_head(method, {"name": full["head"]["name"]}, tap))
+    usual = {"method": {"preset": None, **method.Config().model_dump(mode="json")}, "head": head}
+    rest = RunConfig().model_dump(mode="json")
+    return {**rest, **{name: usual[name] for name in PLUGINS}}
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from smope.config import RunConfig, validate
-from smope.engine.record import NUMERICS, changed_keys, digest, run_key
+from smope.engine.record import NUMERICS, changed_keys, digest
 from smope.engine.run import run
 from smope.progress import SILENT, Progress
 from smope.report import load_records
@@ -22,9 +22,7 @@ def verify(path: Path, folder: Path | None = None, *, progress: Progress = SILEN
     else:
         with tempfile.TemporaryDirectory(prefix="smope-verify-") as scratch:
             second = run(config, Path(scratch) / "run", progress=progress, stop=stop)
-    if run_key(first["config"]) == run_key(second["config"]):  # options that came later and are left empty are no other config
-        second = {**second, "config": first["config"]}
-    if first["digest"] == digest(second):
+    if digest(first) == digest(second):
         return []
     differences = [f"numerics {first['numerics']}, now {NUMERICS}"] if first["numerics"] != NUMERICS else []
     for key in ("faa", "caa", "accuracy", "predictions", "facts", "dataset", "backbone", "class_order"):
