@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from smope.benchmark.results import fulfil, promises
-from smope.errors import ConfigError
+from smope.benchmark.results import fulfil, migrate_records, promises
+from smope.config import flatten
+from smope.engine import record as record_module
+from smope.errors import ConfigError, DataError
 from soak.scene import COLOURS, draw_classes
 
 RECIPE = """\
@@ -93,3 +95,35 @@ def test_a_list_that_is_none_is_refused(tmp_path, text, said):
         (tmp_path / "promised.yaml").write_text(text)
     with pytest.raises(ConfigError, match=said):
         promises(tmp_path)
+
+
+@pytest.fixture
+def old_record(place):
+    """A record as the first version wrote it: empty fields where today's have defaults, and a digest of every field."""
+    list(fulfil(missing(place), Path("scratch")))
+    path = next(place.rglob("record.json"))
+    record = json.loads(path.read_text())
+    for key in ("precision", "watch_validation"):
+        del record["config"][key]
+    record["config"]["train"]["checkpointing"] = None
+    del record["config"]["head"]
+    record["digest"] = record_module._hash(record, flatten(record["config"]))
+    path.write_text(json.dumps(record))
+    return path, record
+
+
+def test_an_older_record_is_rewritten_with_todays_keys_and_keeps_the_digest_it_had(place, old_record):
+    path, old = old_record
+    assert migrate_records(place) == [path]
+    new = json.loads(path.read_text())
+    assert new["config"]["precision"] == "float32" and new["config"]["train"]["checkpointing"] is False and new["config"]["head"]["name"]
+    assert new["former_digests"] == [old["digest"]] and new["digest"] == record_module.digest(new) != old["digest"]
+    assert {key: new[key] for key in old if key not in ("config", "digest")} == {key: old[key] for key in old if key not in ("config", "digest")}
+    assert migrate_records(place) == [] and missing(place) == []
+
+
+def test_a_record_that_was_edited_is_not_migrated(place, old_record):
+    path, old = old_record
+    path.write_text(json.dumps({**old, "faa": 99.0}))
+    with pytest.raises(DataError, match=r"record\.json: Its digest is not that of its numbers"):
+        migrate_records(place)

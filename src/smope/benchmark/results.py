@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from smope.config import RunConfig
-from smope.engine.record import LAST_BITS, NUMERICS, changed_keys
+from smope.engine.record import LAST_BITS, NUMERICS, changed_keys, migrated
 from smope.engine.run import RECORD
-from smope.errors import ConfigError
+from smope.errors import ConfigError, DataError
 from smope.files import read_json, write_json
 from smope.many import Executor, OneAfterAnother, RunTask, records_of
 from smope.methods import find, resolve
@@ -74,6 +74,21 @@ def fulfil(
     for task, record in records_of((executor or OneAfterAnother()).carry_out(tasks, stop), say):
         write_json(promised[task.folder].path, record, wide=True)
         yield promised[task.folder]
+
+
+def migrate_records(folder: Path) -> list[Path]:
+    """Rewrite the records below `folder` as today's version would write them; returns those that changed."""
+    rewritten = []
+    for path in sorted(folder.rglob(RECORD)):
+        record = read_json(path)
+        try:
+            new = migrated(record)
+        except DataError as error:
+            raise DataError(f"{path}: {error.problem}", error.remedy) from None
+        if new != record:
+            write_json(path, new, wide=True)
+            rewritten.append(path)
+    return rewritten
 
 
 def _read(listed: Mapping[str, Any], folder: Path) -> Iterator[Promise]:

@@ -71,7 +71,7 @@ app.command("compare", rich_help_panel=_STUDY, epilog="Example: smope compare re
 app.command("report", rich_help_panel=_STUDY, epilog="Example: smope report results/emoji-r -o report.html")(report.report)
 app.command("cost", rich_help_panel=_STUDY, epilog="Example: smope cost smope --classes 200 --tasks 10 --json")(cost.cost)
 app.command("bench", rich_help_panel=_STUDY, epilog="Example: smope bench training prediction --rounds 10")(bench.bench)
-app.command("results", rich_help_panel=_STUDY, epilog=results.EXAMPLES)(results.results)
+app.add_typer(results.app, name="results", rich_help_panel=_STUDY)
 app.command("reproduce", rich_help_panel=_STUDY, epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command("tune", rich_help_panel=_STUDY, epilog=tune.EXAMPLES)(tune.tune)
 app.command("verify", rich_help_panel=_STUDY, epilog="Example: smope verify results/emoji-r/ncm/seed0")(reproduce.verify)

@@ -11,14 +11,14 @@ from smope.cli.console import say, stdout
 from smope.cli.grid import plain_table
 from smope.cli.many import AddressOption, CpusOption, GpusOption, JobsOption, On, OnOption, Way, carrying_out
 
-EXAMPLES = """\
-Examples:
-  smope results --list
-  smope results --jobs 2
-"""
+app = typer.Typer(
+    invoke_without_command=True, epilog="Examples:\n  smope results --list\n  smope results --jobs 2\n  smope results migrate results"
+)
 
 
+@app.callback()
 def results(
+    ctx: typer.Context,
     folder: Annotated[Path, typer.Option("--in", metavar="DIR", help="Folder of the records and of promised.yaml.")] = Path("results"),
     only_list: Annotated[bool, typer.Option("--list", help="Say what is there and what is missing; run nothing.")] = False,
     on: OnOption = On.local,
@@ -33,6 +33,8 @@ def results(
     """
     from smope.benchmark.results import fulfil, promises
 
+    if ctx.invoked_subcommand:
+        return
     way = Way(on, jobs, ray_address, cpus, gpus)
     console = stdout()
     everything = promises(folder)
@@ -47,3 +49,17 @@ def results(
     with carrying_out(console, way, len(missing)) as means:
         for promise in fulfil(missing, Path("runs/results"), means.executor, say=means.say, stop=means.stop):
             means.say(f"kept: {promise.path}")
+
+
+@app.command("migrate", epilog="Example: smope results migrate results")
+def migrate(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Records in this folder and below.")] = Path("results")) -> None:
+    """Rewrite records of an older smope with the config keys of today.
+
+    No number changes. Where the digest changes with the keys, the record keeps the one it had.
+    """
+    from smope.benchmark.results import migrate_records
+
+    rewritten = migrate_records(folder)
+    for path in rewritten:
+        say(stdout(), str(path))
+    say(stdout(), f"{len(rewritten)} records rewritten", "bold")

@@ -23,6 +23,7 @@ from smope.config import RunConfig, flatten, validate
 from smope.data import TaskStream
 from smope.engine.checkpoint import RunState
 from smope.engine.runtime import machine
+from smope.errors import DataError
 from smope.methods import Method, complete, departures, overrides
 
 SCHEMA = 1
@@ -38,8 +39,12 @@ LAST_BITS = frozenset({"threads"})
 
 def digest(record: Mapping[str, Any]) -> str:
     """sha256 of a record's numbers: the same for two runs exactly when they are the same run."""
+    return _hash(record, departures(record["config"]))
+
+
+def _hash(record: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in record.items() if key not in _NOT_DIGESTED}
-    kept["config"] = {key: value for key, value in departures(kept["config"]).items() if key not in PLACE_KEYS}
+    kept["config"] = {key: value for key, value in fields.items() if key not in PLACE_KEYS}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -60,7 +65,12 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def migrated(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record as today's version would write it. The digest it had is kept in `former_digests`; no number is changed."""
+    """A record as today's version would write it. The digest it had is kept in `former_digests`; no number is changed.
+
+    A record whose digest is neither today's nor that of the first version, which hashed every field of the config, is refused.
+    """
+    if record["digest"] not in (digest(record), _hash(record, flatten(record["config"]))):
+        raise DataError("Its digest is not that of its numbers.", "It was edited; run it again.")
     config = complete(record["config"])
     new = {**record, "config": config, "overrides": overrides(validate(RunConfig, config))}
     new["digest"] = digest(new)

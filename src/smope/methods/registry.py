@@ -25,14 +25,19 @@ _NAMES = ("name", "preset")  #: of a plug-in's section, beside its own fields
 
 def resolve(values: Mapping[str, Any]) -> RunConfig:
     """A recipe's mapping, checked and complete: the preset fills the method's and TAP's fields that the recipe leaves open."""
-    section = dict(_section(values, "method", "Write method.name=... and its fields beside it."))
-    name = section.pop("name", None)
+    section = _section(values, "method", "Write method.name=... and its fields beside it.")
+    name = section.get("name")
     if not isinstance(name, str):
         raise ConfigError("The recipe names no method.", "Give method.name; `smope methods` lists them.")
+    return _checked(values, _preset(find(name), section.get("preset")))
+
+
+def _checked(values: Mapping[str, Any], preset: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+    """The plug-ins' sections by their own classes, and the rest."""
+    section = values["method"]
+    name, preset_name = section["name"], section.get("preset")
     method = find(name)
-    preset_name = section.pop("preset", None)
-    preset = _preset(method, preset_name)
-    fields = validate(method.Config, merge(preset.get("method", {}), section), "method")
+    fields = validate(method.Config, merge(preset.get("method", {}), _own(section)), "method")
     full = {**values, "method": {"name": name, "preset": preset_name, **fields.model_dump(mode="json")}}
     tap = _tap(preset.get("tap", {}), _section(values, "tap", "Write tap.kind=off, or the fields of another kind."))
     head = _section(values, "head", "Write head.name=... and its fields beside it.")
@@ -45,7 +50,8 @@ def resolve(values: Mapping[str, Any]) -> RunConfig:
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config that any version wrote, with today's keys: fields that came later have their defaults.
 
-    One that names a method or a head which is not known here stays as it is.
+    A preset fills nothing here: what the config has is what was run. One that names a method or a head which is not known here stays
+    as it is.
     """
     return json.loads(_complete(json.dumps(config, sort_keys=True)))[0]  # type: ignore[no-any-return]
 
@@ -59,9 +65,9 @@ def departures(config: Mapping[str, Any]) -> dict[str, Any]:
 def _complete(text: str) -> str:
     config = with_today_keys(json.loads(text))
     try:
-        full = resolve(config).model_dump(mode="json")
+        full = _checked(config, {}).model_dump(mode="json")
         usual = _defaults(full)
-    except ConfigError:
+    except (ConfigError, KeyError):
         full, usual = config, RunConfig().model_dump(mode="json")
     plain = flatten(usual)
     return json.dumps([full, {key: value for key, value in flatten(full).items() if key not in plain or plain[key] != value}])
