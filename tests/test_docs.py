@@ -14,8 +14,8 @@ from PIL import Image, ImageDraw
 
 from smope.cli.app import app
 from smope.methods import registry
-from smope.testing.contract import checks
 from smope.recipes import load_recipe
+from smope.testing.contract import checks
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, TOOLS = ROOT / "docs", ROOT / "tools"

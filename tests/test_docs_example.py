@@ -9,11 +9,10 @@ import torch
 
 from smope.attention import attend
 from smope.methods import known_methods, registry, resolve
-from smope.phases import Chance, Update
+from smope.phases import Batch, Chance, Update
+from smope.recipes import load_recipe
 from smope.testing.contract import Subject, checks
 from smope.testing.subject import SHORT_TAP
-from smope.phases import Batch
-from smope.recipes import load_recipe
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "docs" / "examples"
 FIELDS = {"blocks": [0, 2], "experts": 4}

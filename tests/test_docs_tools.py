@@ -17,10 +17,10 @@ import measure_classifier
 from smope.backbones.registry import backbone_info
 from smope.classifier import ContinualClassifier, adapter
 from smope.engine.cost import cost
-from smope.testing.contract import Subject
-from smope.testing.subject import SHORT_TAP
 from smope.methods.smope import Smope
 from smope.reproduce import STUDIES
+from smope.testing.contract import Subject
+from smope.testing.subject import SHORT_TAP
 
 ROOT = Path(__file__).resolve().parents[1]
 

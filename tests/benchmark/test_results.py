@@ -118,7 +118,9 @@ def test_an_older_record_is_rewritten_with_todays_keys_and_keeps_the_digest_it_h
     new = json.loads(path.read_text())
     assert new["config"]["precision"] == "float32" and new["config"]["train"]["checkpointing"] is False and new["config"]["head"]["name"]
     assert new["former_digests"] == [old["digest"]] and new["digest"] == record_module.digest(new) != old["digest"]
-    assert {key: new[key] for key in old if key not in ("config", "digest")} == {key: old[key] for key in old if key not in ("config", "digest")}
+    assert {key: new[key] for key in old if key not in ("config", "digest")} == {
+        key: old[key] for key in old if key not in ("config", "digest")
+    }
     assert migrate_records(place) == [] and missing(place) == []
 
 

@@ -12,6 +12,7 @@ from torch import nn
 from smope.engine import checkpoint
 from smope.engine.checkpoint import Position, RunState
 from smope.errors import CheckpointError
+from smope.labels import LabelSpace
 
 
 class Toy(nn.Module):

@@ -3,9 +3,9 @@
 import torch
 
 from smope.backbones import PLAIN
+from smope.methods.cprompt import CPrompt
 from smope.phases import Batch, Chance
 from smope.testing.contract import Subject
-from smope.methods.cprompt import CPrompt
 
 SMALL = {"length": 4, "second_length": 3, "second_block": 2}  # two lengths, so that one cannot stand for the other
 SUBJECTS = {name: Subject(CPrompt, {**SMALL, "feature": name, "temperature": 1.7}) for name in ("raw", "normed")}

@@ -2,8 +2,7 @@
 
 import torch
 
-from smope.phases import Chance
-from smope.phases import Batch
+from smope.phases import Batch, Chance
 
 FIELDS = {"blocks": [0, 2], "length": 6}
 

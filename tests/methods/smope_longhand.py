@@ -10,8 +10,8 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.phases import Batch, Chance, Update
 from smope.methods.smope import ExpertPrompter, Smope, SmopeConfig
+from smope.phases import Batch, Chance, Update
 
 from .longhand import best, softmax
 

@@ -7,17 +7,18 @@ import torch
 
 from smope.backbones import VitShape
 from smope.backbones.prompter import PLAIN
-from smope.config import TapConfig, TrainConfig
+from smope.config import TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import resolve
-from smope.phases import Batch, Chance, Update
 from smope.methods.coda_prompt import CodaPrompt, CodaPromptConfig, mixing_weights
-from smope.testing.contract import Subject
+from smope.phases import Batch, Chance, Update
 from smope.prompts import orthogonal
 from smope.reproduce.studies import paper_tables
+from smope.testing.contract import Subject
 
 from .longhand import cosine, dot
+from .making import made
 
 SMALL = {"blocks": [0, 1, 2], "components_per_task": 3, "length": 4}
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
@@ -26,7 +27,7 @@ TOLERANCE = {"rtol": 0, "atol": 1e-9}
 def make(fields, dim=8, train=None):
     config = CodaPromptConfig.model_validate({**CodaPrompt.presets["released"]["method"], **fields})
     shape = VitShape(dim=dim, depth=5, heads=2, patch=4, grid=2, mlp_hidden=2 * dim)
-    return CodaPrompt(config, train or TrainConfig(), TapConfig(kind="off"), shape, Chance(0, ("init",))).double()
+    return made(CodaPrompt, shape, config, train=train, chance=Chance(0, ("init",))).double()
 
 
 def begin(method, index, classes=2):

@@ -18,9 +18,10 @@ from smope.engine.runtime import SingleProcess
 from smope.labels import LabelSpace
 from smope.methods import Method, build, known_methods, resolve
 from smope.phases import Chance, Update
+from smope.prompts import top_k
+from smope.testing import contract, streams
 from smope.testing.contract import ContractError, DoesNotApply, Subject, checks, run_all, teach
 from smope.testing.subject import SHORT_TAP, TRAIN, Lesson, small_fields
-from smope.prompts import top_k
 
 UNBALANCED = {"kind": "diagonal", "ratio": 1.0, "epochs": 6, "lr": 0.03, "schedule": {"kind": "constant"}}
 KINDS = get_args(TapConfig.model_fields["kind"].annotation)

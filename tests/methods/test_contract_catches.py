@@ -9,12 +9,12 @@ from torch import nn
 
 from smope.backbones import Prompter
 from smope.methods import Method, MethodConfig
-from smope.phases import Chance
+from smope.methods.one_prompt import OnePrompt
+from smope.phases import Chance, Draws, Group
+from smope.prompts import PrefixPrompter
+from smope.testing import contract, streams
 from smope.testing.contract import ContractError, DoesNotApply, Subject, checks
 from smope.testing.subject import SHORT_TAP
-from smope.methods.one_prompt import OnePrompt
-from smope.phases import Draws, Group
-from smope.prompts import PrefixPrompter
 
 TAP = {**SHORT_TAP, "kind": "pooled", "first_task": True}
 CAUGHT: list = []
@@ -124,7 +124,6 @@ class HeadForTenClasses(Method):
     def begin(self, update):
         if update.first:
             self.head.grow(10, update.chance.generator())
-            self.statistics.grow(10)
 
 
 @breaks(contract.check_retired_classes_are_never_predicted, "still predicts them")
@@ -188,35 +187,35 @@ class AlwaysTrains(OnePrompt):
 
 @breaks(contract.check_known_class_is_merged_exactly, "the mean of a class seen in two parts")
 class AveragesMeans(Method):
-    def remember(self, feature_ND, rows_N, update, alone):
-        old = self.statistics.mean_CD.clone()
-        super().remember(feature_ND, rows_N, update, alone)
+    def remember(self, seen, rows_N, update):
+        old = self.head.statistics.mean_CD.clone()
+        super().remember(seen, rows_N, update)
         for row in update.rows:
             if row < update.known:
-                self.statistics.mean_CD[row] = (old[row] + feature_ND[rows_N == row].mean(0)) / 2
+                self.head.statistics.mean_CD[row] = (old[row] + seen["feature"][rows_N == row].mean(0)) / 2
 
 
 @breaks(contract.check_known_class_is_merged_exactly, "the scatter of a class seen in two parts")
 class ForgetsThatTheMeanMoved(Method):
-    def remember(self, feature_ND, rows_N, update, alone):
-        scatter = self.statistics.scatter_CD.clone()
-        super().remember(feature_ND, rows_N, update, alone)
+    def remember(self, seen, rows_N, update):
+        scatter = self.head.statistics.scatter_CD.clone()
+        super().remember(seen, rows_N, update)
         for row in update.rows:
-            mine = feature_ND[rows_N == row]
-            self.statistics.scatter_CD[row] = scatter[row] + (mine - mine.mean(0)).square().sum(0)
+            mine = seen["feature"][rows_N == row]
+            self.head.statistics.scatter_CD[row] = scatter[row] + (mine - mine.mean(0)).square().sum(0)
 
 
 @breaks(contract.check_known_class_is_merged_exactly, "pictures of one class changed the mean of another")
 class ShiftsEveryMean(Method):
-    def remember(self, feature_ND, rows_N, update, alone):
-        super().remember(feature_ND, rows_N, update, alone)
-        self.statistics.mean_CD += 1e-12
+    def remember(self, seen, rows_N, update):
+        super().remember(seen, rows_N, update)
+        self.head.statistics.mean_CD += 1e-12
 
 
 @breaks(contract.check_known_class_is_merged_exactly, "4 more pictures of a class were counted as 8")
 class CountsTwice(Method):
-    def observations(self, update, alone):
-        return super().observations(update, alone) * 2
+    def observations(self, update):
+        return super().observations(update) * 2
 
 
 # -- the same again ------------------------------------------------------------------------------------------------------
@@ -224,9 +223,9 @@ class CountsTwice(Method):
 
 @breaks(contract.check_saved_and_loaded_is_the_same, "saved and loaded, it answers differently")
 class DoesNotSaveItsProjection(Method):
-    def __init__(self, config, train, tap, shape, chance):
-        super().__init__(config, train, tap, shape, chance)
-        self.register_buffer("projection", torch.rand(shape.dim, generator=chance.generator()), persistent=False)
+    def __init__(self, setup):
+        super().__init__(setup)
+        self.register_buffer("projection", torch.rand(setup.shape.dim, generator=setup.chance.generator()), persistent=False)
 
     def logits(self, batch, vit):
         return self.head(vit(batch.images) * self.projection)
@@ -273,16 +272,18 @@ class OneSeedForAll(Method):
     def image_phases(self, update):
         return []
 
-    def tap_phase(self, update):
-        phase = super().tap_phase(update)
+    def head_phases(self, update, untaught):
+        return [self.of_one_seed(phase) for phase in super().head_phases(update, untaught)]
+
+    def of_one_seed(self, phase):
         return replace(phase, draws=Draws(phase.draws.steps, lambda epoch, chance: phase.draws.epoch(epoch, Chance(0, chance.address))))
 
 
 @breaks(contract.check_all_state_is_in_the_state_dict, r"outside its state dict: kept\.features\.0 \(tensor\)")
 class KeepsFeaturesInAList(Method):
-    def remember(self, feature_ND, rows_N, update, alone):
-        super().remember(feature_ND, rows_N, update, alone)
-        self.kept = {"features": [feature_ND]}
+    def remember(self, seen, rows_N, update):
+        super().remember(seen, rows_N, update)
+        self.kept = {"features": [seen["feature"]]}
 
 
 @breaks(contract.check_all_state_is_in_the_state_dict, "learning changed what is not in its state dict: tasks from 0 to 2")
@@ -313,8 +314,8 @@ class KeepsItsLoss(Method):
 
 @breaks(streams.check_nothing_is_asked_up_front, "its constructor asks for tasks")
 class AsksForTasks(Method):
-    def __init__(self, config, train, tap, shape, chance, tasks=10):
-        super().__init__(config, train, tap, shape, chance)
+    def __init__(self, setup, tasks=10):
+        super().__init__(setup)
 
 
 class CountedConfig(MethodConfig):
@@ -346,8 +347,8 @@ class RowsStartAtZero(Method):
             for row in update.new_rows:
                 self.head.weight[row], self.head.bias[row] = 0.0, 0.0
 
-    def remember(self, feature_ND, rows_N, update, alone):
-        super().remember(feature_ND, rows_N, update)
+    def observations(self, update):
+        return []
 
 
 @breaks(streams.check_one_class_a_task, "class 1, learned alone, is predicted for 0% of its pictures")
@@ -366,9 +367,9 @@ class DividesByOneLess(Method):
         super().__init__(*args)
         self.register_buffer("spread", torch.zeros(()))
 
-    def remember(self, feature_ND, rows_N, update, alone):
-        super().remember(feature_ND, rows_N, update, alone)
-        mine = feature_ND[rows_N == update.rows[0]]
+    def remember(self, seen, rows_N, update):
+        super().remember(seen, rows_N, update)
+        mine = seen["feature"][rows_N == update.rows[0]]
         self.spread.copy_((mine - mine.mean(0)).square().sum() / (len(mine) - 1))
 
 
@@ -384,15 +385,15 @@ class TakesTasksForEqual(Method):
         return loss
 
 
-@breaks(streams.check_memory_is_flat, "its state grows with the tasks: pool.1 from 0 to 48, pool.2 from 0 to 48")
+@breaks(streams.check_memory_is_flat, "its state grows with the tasks: prompts.1 from 0 to 48, prompts.2 from 0 to 48")
 class APromptATask(Method):
     def __init__(self, *args):
         super().__init__(*args)
-        self.pool = nn.ParameterList()
+        self.prompts = nn.ParameterList()
 
     def begin(self, update):
         super().begin(update)
-        self.pool.append(torch.zeros(self.shape.dim, dtype=torch.float64))
+        self.prompts.append(torch.zeros(self.shape.dim, dtype=torch.float64))
 
 
 @breaks(streams.check_it_learns, "of the pictures just learned")

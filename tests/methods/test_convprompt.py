@@ -10,10 +10,10 @@ from smope.config import TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import resolve
+from smope.methods.convprompt import ConvPrompt
 from smope.phases import Chance, Collect, Train, Update
 from smope.testing.contract import Subject
 from smope.testing.subject import SHORT_TAP
-from smope.methods.convprompt import ConvPrompt
 
 from .convprompt_scene import CONSTANT, OLD_SLICES, SMALL, TOLERANCE, batch_of, begun
 

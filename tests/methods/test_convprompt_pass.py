@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from smope.methods.convprompt import ConvPrompt, generated
 from smope.phases import Batch, Chance
 from smope.testing.contract import Subject
-from smope.methods.convprompt import ConvPrompt, generated
 
 from .convprompt_scene import CONSTANT, FROZEN_BY_HALF, TOLERANCE, batch_of, begun, dice, shaken
 

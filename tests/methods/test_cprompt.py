@@ -7,20 +7,20 @@ import torch
 import torch.nn.functional as F
 
 from smope.backbones import PLAIN, FrozenViT, VitShape
-from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.heads.trained import LinearRows
+from smope.methods.cprompt import CPrompt, kaiming
 from smope.phases import Batch, Chance, Collect
-from smope.methods.cprompt import Classifier, CPrompt, CPromptConfig
 
 from .cprompt_scene import EXACT, SUBJECTS, batch_of, features, gradients, ready
+from .making import made
 
 # -- tokens ------------------------------------------------------------------------------------------------------------------
 
 
 def test_sequences_of_247_and_297_tokens():
     shape = VitShape(dim=8, depth=12, heads=2, patch=16, grid=14, mlp_hidden=8)
-    method = CPrompt(CPromptConfig(), TrainConfig(), TapConfig(kind="off"), shape, Chance(0))
+    method = made(CPrompt, shape)
     method.begin(SUBJECTS["raw"].stream()[0].update)
     vit, lengths = FrozenViT(shape, 224), []
     for block in vit.blocks:
@@ -48,9 +48,9 @@ def test_tokens_stand_after_cls_and_after_each_other_before_registers_and_patche
 def test_each_image_gets_the_prompts_of_its_own_task(feature):
     subject, method, _, batch = ready(feature)
     tasks = torch.arange(len(batch.rows_B)) % 3
-    prompted = subject.vit(batch.images, method.prompted(tasks))
+    prompted = method.feature(batch.images, subject.vit, method.prompted(tasks))
     assert torch.allclose(prompted, torch.stack(features(subject, method, batch, tasks)), **EXACT)
-    assert not torch.allclose(prompted, subject.vit(batch.images, method.prompted(tasks.flip(0))), atol=1e-3)
+    assert not torch.allclose(prompted, method.feature(batch.images, subject.vit, method.prompted(tasks.flip(0))), atol=1e-3)
 
 
 def test_query_and_feature_are_taken_before_the_final_norm_or_after_it():
@@ -88,11 +88,12 @@ def test_new_keys_are_unit_vectors_orthogonal_to_each_other_and_to_the_trained_o
 
 
 def test_classifiers_start_kaiming_uniform_without_bias_and_the_auxiliary_one_anew():
-    head = Classifier(300)
-    head.grow(20, Chance(0).generator())
-    head.grow(20, Chance(1).generator())
+    head = LinearRows(300)
+    for seed in range(2):
+        head.grow(20, Chance(seed).generator())
+        kaiming(head, 20)
     assert head.weight.std().item() == pytest.approx(300**-0.5, rel=0.02) and head.weight.abs().max() <= 0.1 and not head.bias.any()
-    plain = Head(300)
+    plain = LinearRows(300)
     plain.grow(20, Chance(0).generator())
     assert torch.allclose(head.weight[:20], math.sqrt(3) * plain.weight)
     subject = SUBJECTS["raw"]
@@ -175,7 +176,7 @@ def test_a_class_that_comes_alone_is_seen_in_learning_as_at_test():
         method.keys_CD[5] = 100 * method.query(lesson.images_N3HW, subject.vit).mean(0)
     batch = batch_of(subject, method, lesson.images_N3HW, lesson.rows_N)
     assert (method.found_B(batch.query) >= 0).all()  # its own key, untaught, is not asked
-    at_test = subject.vit(lesson.images_N3HW, method.prompter(batch, training=False))
+    at_test = method.feature(lesson.images_N3HW, subject.vit, method.prompter(batch, training=False))
     assert torch.allclose(method.head.statistics.mean_CD[5], at_test.mean(0), **EXACT)
 
 
@@ -186,7 +187,7 @@ def test_before_the_first_prompts_the_feature_is_the_plain_one(feature):
     method = subject.learn(subject.fresh(), lesson)
     assert len(method.first_TPD) == 0
     batch = batch_of(subject, method, lesson.images_N3HW, lesson.rows_N)
-    plain = subject.vit(lesson.images_N3HW, method.prompter(batch, training=False))
+    plain = method.feature(lesson.images_N3HW, subject.vit, method.prompter(batch, training=False))
     assert torch.equal(plain, batch.query) and torch.allclose(method.head.statistics.mean_CD[0], plain.mean(0), **EXACT)
 
 
@@ -244,7 +245,7 @@ def test_three_passes_an_image_in_training_two_at_test():
         assert sum(passed) == 2 * len(batch.rows_B)
     finally:
         handle.remove()
-    assert CPrompt.passes == (3, 2) and CPrompt.needs_query
+    assert (CPrompt.passes(training=True), CPrompt.passes(training=False)) == (3, 2) and CPrompt.needs_query
 
 
 @pytest.mark.parametrize(("tasks", "prompts"), [(5, 384_000), (10, 768_000), (20, 1_536_000), (50, 3_840_000)])

@@ -7,9 +7,9 @@ import torch
 
 from smope.config import TrainConfig
 from smope.errors import ConfigError
+from smope.methods.cprompt import CPrompt, smoothing
 from smope.phases import Batch, Chance
 from smope.testing.contract import Subject
-from smope.methods.cprompt import CPrompt, smoothing
 
 from .cprompt_scene import EXACT, SMALL, TERMS, batch_of, features, gradients, ready
 from .longhand import cosine, dot, softmax
@@ -124,7 +124,8 @@ def test_prompts_learn_from_the_pictures_that_drew_them_alone(monkeypatch):
     gradients(method, method.loss(update)(batch, subject.vit)["ce"])
     seen = method.first_TPD.grad[2].clone()
     monkeypatch.undo()
-    one = subject.vit(batch.images[3:4], method.prompter(batch_of(subject, method, batch.images[3:4], batch.rows_B[3:4]), training=True))
+    alone = batch_of(subject, method, batch.images[3:4], batch.rows_B[3:4])
+    one = method.feature(alone.images, subject.vit, method.prompter(alone, training=True))
     gradients(method, method.head.loss(one, batch.rows_B[3:4], update.among(one.device)) / count)
     assert torch.allclose(seen, method.first_TPD.grad[2], **EXACT)
 

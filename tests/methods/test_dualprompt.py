@@ -5,15 +5,16 @@ import torch
 
 from smope.backbones import VitShape
 from smope.backbones.registry import load_backbone
-from smope.config import OptimizerConfig, TapConfig, TrainConfig
+from smope.config import OptimizerConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import resolve
+from smope.methods.dualprompt import DualPrompt, DualPromptConfig
 from smope.phases import Batch, Chance, Update
 from smope.testing.contract import Subject
-from smope.methods.dualprompt import DualPrompt, DualPromptConfig
 
 from .longhand import cosine
+from .making import made
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 TINY = VitShape(dim=8, depth=5, heads=2, patch=4, grid=2, mlp_hidden=16)
@@ -23,7 +24,7 @@ SMALL = {"g_blocks": [0], "e_blocks": [1, 3], "g_length": 2, "e_length": 4}  # f
 
 def make(shape=TINY, train=None, **fields):
     config = DualPromptConfig.model_validate(fields)
-    return DualPrompt(config, train or TrainConfig(), TapConfig(kind="off"), shape, Chance(0)).double()
+    return made(DualPrompt, shape, config, train=train).double()
 
 
 def begin(method, *sizes, index=0):
@@ -93,7 +94,7 @@ def test_released_general_prompts(prefix_methods_released, released, training):
 def test_golden_case_tells_keys_of_seen_tasks_from_all(prefix_methods_released, released):
     """Some golden image chooses the third task, which has not come: asking seen tasks only gives another prompt."""
     t, _ = prefix_methods_released
-    seen = DualPrompt(released.config.model_copy(update={"test_keys": "seen"}), TrainConfig(), released.tap, TINY, Chance(0)).double()
+    seen = made(DualPrompt, TINY, released.config.model_copy(update={"test_keys": "seen"})).double()
     seen.load_state_dict(released.state_dict())
     choices = released.similarity_LBT(t["query"], slice(3))[0].argmax(-1).tolist()
     assert 2 in choices

@@ -10,12 +10,11 @@ from smope.config import TapConfig, TrainConfig, validate
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import find, resolve
-from smope.phases import Chance, Train, Update
-from smope.testing.contract import ContractError, Subject, check_batch_neighbours_do_not_matter
-from smope.testing.subject import SHORT_TAP
 from smope.methods.hide import HidePrompt
 from smope.methods.norga import Norga
-from smope.phases import Batch
+from smope.phases import Batch, Chance, Train, Update
+from smope.testing.contract import ContractError, Subject, check_batch_neighbours_do_not_matter
+from smope.testing.subject import SHORT_TAP
 
 from .hide_scene import FIELDS, batch_of, queries, random_prompts
 
@@ -208,9 +207,9 @@ def test_passes_per_image(subjects, method):
     try:
         batch = Batch(lesson.rows_N, Chance(0), images_B3HW=lesson.images_N3HW, query_BD=lambda: subject.vit(lesson.images_N3HW))
         taught.loss(lesson.update)(batch, subject.vit)
-        assert len(count) == taught.passes[0] == 1  # nobody asked for the query
+        assert len(count) == taught.passes(training=True) == 1  # nobody asked for the query
         taught.logits(batch, subject.vit)
-        assert len(count) - 1 == taught.passes[1] == 2
+        assert len(count) - 1 == taught.passes(training=False) == 2
     finally:
         hook.remove()
 
@@ -242,7 +241,7 @@ def test_identity_may_have_its_own_tap():
     own = {"kind": "diagonal", "per_class": 3, "epochs": 7, "first_task": True}
     subject = Subject(HidePrompt, {**FIELDS, "identity": {"tap": own}})
     assert plan(subject.fresh(), subject.stream()[0].update)[-1] == ("identity tap", 7)
-    assert subject.after(1).identity_statistics.tap.kind == "diagonal"
+    assert subject.after(1).identity.statistics.tap.kind == "diagonal"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,7 @@ def test_presets_give_the_scripts_rates_and_draws(preset, batch, rates):
     for lesson in subject.stream()[:2]:
         method.begin(lesson.update)
         method.head.statistics.add(torch.randn(24, 48), lesson.update.among("cpu").repeat(24)[:24])
-        method.identity_statistics.add(torch.randn(24, 48), lesson.update.among("cpu").repeat(24)[:24])
+        method.identity.statistics.add(torch.randn(24, 48), lesson.update.among("cpu").repeat(24)[:24])
     identity, _, _, identity_tap, head_tap = method.phases(subject.stream()[1].update)
     assert (identity.groups[0].lr, identity_tap.groups[0].lr, head_tap.groups[0].lr) == pytest.approx(rates)
     assert (identity.epochs, identity_tap.epochs, head_tap.epochs) == (20, 30, 30)

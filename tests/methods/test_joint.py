@@ -11,11 +11,10 @@ from smope.backbones.vit import resize_positions
 from smope.config import TrainConfig, validate
 from smope.engine.cost import cost
 from smope.errors import ConfigError
-from smope.phases import Chance, Train
-from smope.testing.subject import TRAIN, Subject
 from smope.methods.joint import Joint
 from smope.methods.one_prompt import OnePrompt
-from smope.phases import Batch
+from smope.phases import Batch, Chance, Train
+from smope.testing.subject import TRAIN, Subject
 
 FIELDS = {"blocks": [0, 1], "experts": 3}
 GENTLE = TRAIN.model_copy(update={"prompt_lr_multiplier": 0.01})

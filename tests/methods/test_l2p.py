@@ -5,15 +5,15 @@ import torch
 
 from smope.backbones import VitShape
 from smope.backbones.registry import load_backbone
-from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import resolve
-from smope.phases import Batch, Chance, Update
 from smope.methods.l2p import L2P, DeepL2P
+from smope.phases import Batch, Chance, Update
 from smope.prompts import GivenPrefix, PrefixPrompter
 
 from .longhand import best, cosine
+from .making import made
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 TINY = VitShape(dim=8, depth=3, heads=2, patch=4, grid=2, mlp_hidden=16)
@@ -22,7 +22,7 @@ RELEASED = L2P.presets["released"]["method"]
 
 def make(method=L2P, shape=TINY, train=None, **fields):
     config = method.Config.model_validate(fields)
-    return method(config, train or TrainConfig(), TapConfig(kind="off"), shape, Chance(0)).double()
+    return made(method, shape, config, train=train).double()
 
 
 def queries(B=6, C=8, seed=0):

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from smope.phases import Chance, Update
 from smope.class_likeness import name_similarity, prototype_similarity, trigrams
+from smope.phases import Chance, Update
 
 
 def test_likeness_of_prototypes_is_asked_of_the_current_classes():

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from smope.testing.contract import Subject
 from smope.methods.hide import HidePrompt
 from smope.methods.norga import Norga
+from smope.testing.contract import Subject
 
 from .hide_scene import FIELDS, batch_of, queries, random_prompts
 

@@ -8,13 +8,12 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.phases import Batch, Chance, Share, Update
-from smope.methods.frozen import Linear
-from smope.heads.ncm import NcmConfig
-from smope.methods.frozen import NearestClassMean
+from smope.methods.frozen import Linear, NearestClassMean
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
+from smope.phases import Batch, Chance, Collect, Share, Update
 
 from ..shared import random_vit
+from .making import made
 
 SHAPE = VitShape(dim=8, depth=2, heads=2, patch=4, grid=2, mlp_hidden=6)
 OFF = TapConfig(kind="off")
@@ -40,12 +39,12 @@ def batch(rows, seed=0):
 
 def observe(method, now, given, vit):
     for phase in method.phases(now):
-        if hasattr(phase, "look"):
+        if isinstance(phase, Collect):
             phase.finish(phase.step(given, vit), given.rows_B)
 
 
-def make(cls, tap=OFF, config=None, train=None):
-    return cls(config or cls.Config(), train or TrainConfig(), tap, SHAPE, Chance(0))
+def make(cls, tap=OFF, config=None, train=None, head=None):
+    return made(cls, SHAPE, config, train=train, tap=tap, head=head)
 
 
 def small_prompt(**fields):
@@ -83,7 +82,7 @@ def test_linear_has_a_head_to_train_and_nothing_else():
 
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
 def test_ncm_scores_by_distance_to_the_mean_of_all_pictures_of_a_class(vit, distance):
-    method, given = make(NearestClassMean, config=NcmConfig(distance=distance)), batch([0, 1, 0, 1, 1])
+    method, given = make(NearestClassMean, head={"distance": distance}), batch([0, 1, 0, 1, 1])
     method.begin(FIRST)
     assert [phase.name for phase in method.phases(FIRST)] == ["statistics"]
     observe(method, FIRST, given, vit)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from smope.phases import Batch, Chance, Update
 from smope.methods.smope import ExpertPrompter
+from smope.phases import Batch, Chance, Update
 
 from ..shared import released_smope
 

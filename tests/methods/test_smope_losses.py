@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from smope.phases import Chance, Collect, Update
 from smope.methods.smope import ExpertPrompter
+from smope.phases import Chance, Collect, Update
 
 from .longhand import best
 from .smope_longhand import (

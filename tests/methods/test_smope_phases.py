@@ -5,8 +5,8 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.phases import Chance, Collect, Update
 from smope.methods.smope import Smope, SmopeConfig
+from smope.phases import Chance, Collect, Update
 
 from .smope_longhand import (
     BLOCKS,

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from smope.config import TapConfig, TrainConfig
-from smope.phases import Chance
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
+from smope.phases import Chance
 
 from .smope_longhand import (
     BLOCKS,

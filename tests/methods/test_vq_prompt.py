@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from smope.backbones import VitShape
-from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.errors import ConfigError
 from smope.methods import resolve
-from smope.phases import Batch, Chance
-from smope.testing.contract import Subject
 from smope.methods.vq_prompt import Quantised, VQPrompt, VQPromptConfig
+from smope.phases import Batch, Chance
 from smope.reproduce.studies import paper_tables
+from smope.testing.contract import Subject
 
 from .longhand import dot, softmax
+from .making import made
 
 SMALL = {"blocks": [0, 1, 2], "pool": 4, "length": 4}
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
@@ -24,7 +24,7 @@ TOLERANCE = {"rtol": 0, "atol": 1e-9}
 def make(dim=8, preset="released", **fields):
     config = VQPromptConfig.model_validate({**VQPrompt.presets[preset]["method"], **fields})
     shape = VitShape(dim=dim, depth=5, heads=2, patch=4, grid=2, mlp_hidden=2 * dim)
-    return VQPrompt(config, TrainConfig(), TapConfig(kind="off"), shape, Chance(0, ("init",))).double()
+    return made(VQPrompt, shape, config, chance=Chance(0, ("init",))).double()
 
 
 def queries(count=6, dim=8, seed=1):

@@ -1,4 +1,4 @@
-"""The growing head against sliced cross-entropy."""
+"""The trained head against sliced cross-entropy."""
 
 import math
 
@@ -6,15 +6,24 @@ import pytest
 import torch
 from torch import nn
 
-from smope.heads.trained import LinearRows
+from smope.backbones import VitShape
+from smope.config import TapConfig, TrainConfig
+from smope.heads import Setup
+from smope.heads.trained import TrainedConfig, TrainedHead
+from smope.phases import Chance
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+def made(dim):
+    shape = VitShape(dim=dim, depth=1, heads=1, patch=4, grid=2, mlp_hidden=4)
+    return TrainedHead(Setup(None, TrainConfig(), TapConfig(kind="off"), TrainedHead, TrainedConfig(), shape, Chance(0)))
+
+
 def grown(dim, *counts):
-    head = Head(dim)
+    head = made(dim)
     for step, count in enumerate(counts):
         head.grow(count, generator(step))
     return head
@@ -44,7 +53,7 @@ def test_new_rows_are_drawn_as_torch_draws_a_linear_layer_and_only_from_the_gene
     assert drawn.abs().max() <= bound and drawn.abs().max() > 0.99 * bound
     assert drawn.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.03)
     assert abs(drawn.mean()) < 0.01
-    other = Head(16)
+    other = made(16)
     other.grow(400, generator(5))
     assert not torch.equal(one.weight, other.weight)
 
@@ -115,7 +124,7 @@ def test_the_first_class_of_all_takes_its_mean_as_it_is():
 def test_a_state_of_another_size_loads(size):
     saved = grown(3, 4)
     saved.live_C[1] = False
-    fresh = grown(3, size) if size else Head(3)
+    fresh = grown(3, size) if size else made(3)
     fresh.load_state_dict(saved.state_dict())
     assert len(fresh) == 4 and torch.equal(fresh.weight, saved.weight) and torch.equal(fresh.bias, saved.bias)
     assert fresh.live_C.tolist() == [True, False, True, True]
