@@ -20,8 +20,8 @@ from torch import Tensor
 import smope
 from smope.backbones import FrozenViT, VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.phases import Chance
 from smope.methods.smope import Smope, SmopeConfig
+from smope.phases import Chance
 from smope.progress import Bar
 
 T = TypeVar("T")

@@ -40,7 +40,7 @@ def test_examples_in_docstrings_become_code():
 
 def test_the_drawing_of_the_layers_is_the_import_contract():
     rows = docs_layers.layers(ROOT / "pyproject.toml")
-    assert rows[0] == ["cli"] and rows[-1] == ["errors"] and ["head", "prompts", "metrics", "data"] in rows
+    assert rows[0] == ["cli"] and rows[-1] == ["errors"] and ["class_statistics", "prompts", "metrics", "data"] in rows
     drawn = docs_layers.diagram(ROOT / "pyproject.toml")
     assert all(f">{name}</text>" in drawn for row in rows for name in row)
 
@@ -60,7 +60,7 @@ def test_what_a_class_adds_is_what_the_law_says():
     fields = {"blocks": [0, 1], "experts": 4, "top_k": 2}
     subject = Subject(Smope, fields, tap={**SHORT_TAP, "kind": "diagonal"})
     few, many = subject.after(1).float(), subject.after(3).float()
-    few.statistics.double(), many.statistics.double()
+    few.head.statistics.double(), many.head.statistics.double()
     payload = [sum(tensor.numel() * tensor.element_size() for tensor in method.state_dict().values()) for method in (few, many)]
     assert payload[1] - payload[0] == docs_scale.state_bytes(4, few.shape.dim)
     assert len(save({name: tensor.contiguous() for name, tensor in many.state_dict().items()})) > payload[1]

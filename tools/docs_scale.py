@@ -46,7 +46,7 @@ class Rates:
 
 
 def state_bytes(classes: int, dim: int) -> int:
-    """What a class adds to the method: a head row with its bias and mask (`head.py`), count, mean and scatter (`statistics.py`)."""
+    """What a class adds to the method: a head row with its bias and mask (`heads/trained.py`), count, mean and scatter (`class_statistics.py`)."""
     return classes * (FLOAT * (dim + 1) + 1 + DOUBLE + 2 * DOUBLE * dim)
 
 

@@ -16,6 +16,7 @@ from smope.errors import ConfigError, nearest
 
 #: sections whose fields belong to the class they name: naming another one begins the section anew
 PLUGINS = ("method", "head")
+Adapt = Literal["never", "first", "always"]
 
 
 class Section(BaseModel):
@@ -137,6 +138,7 @@ class RunConfig(Section):
     protocol: str = Field("", description="short name of the training protocol, printed in tables")
     method: dict[str, Any] = Field(default_factory=dict, description="name, preset and the method's own fields")
     head: dict[str, Any] = Field(default_factory=dict, description="name of the head and its own fields; the method's own if empty")
+    adapt: Adapt = Field("always", description="in which updates a method's prompts learn; `never`: nothing is put into the ViT")
     backbone: BackboneConfig = BackboneConfig()
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()

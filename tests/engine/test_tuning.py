@@ -51,7 +51,7 @@ def test_a_final_run_does_see_the_test_pictures(own_pictures, finished):
 
 
 def test_a_watched_run_learns_the_same_and_notes_the_loss_on_held_out_images_after_each_epoch(pictures, tmp_path):
-    plain, watched = (run(config(pictures, data=TUNING, watch_validation=watch), tmp_path / str(watch)) for watch in (None, True))
+    plain, watched = (run(config(pictures, data=TUNING, watch_validation=watch), tmp_path / str(watch)) for watch in (False, True))
     assert plain["accuracy"] == watched["accuracy"] and plain["predictions"] == watched["predictions"]
     history = json.loads((tmp_path / "True" / "history.json").read_text())
     assert all(("validation" in entry) == (entry["phase"] != "tap") for entry in history)

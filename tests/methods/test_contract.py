@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from typing import Any, get_args
+import itertools
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ import torch
 from PIL import Image
 
 from smope.backbones.registry import load_backbone
-from smope.config import TapConfig
+from smope.config import Adapt, TapConfig
 from smope.data import Dataset, ImageRef, ImageSet, Loader, TaskStream, Transform
 from smope.engine.checkpoint import RunState
 from smope.engine.loop import Loop
 from smope.engine.runtime import SingleProcess
+from smope.heads import HEADS
 from smope.labels import LabelSpace
 from smope.methods import Method, build, known_methods, resolve
 from smope.phases import Chance, Update
@@ -45,7 +47,6 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "heavy-losses": {"router_weight": 0.1, "prototype_weight": 0.1, "prototypes": "all"},
     },
     "one-prompt": {"pre": {"prefix_site": "pre"}},
-    "ncm": {"euclidean": {"distance": "euclidean"}},
     "deep-l2p": {"shared-keys": {"key_scope": "shared"}, "pre-each": {"prefix_site": "pre", "length": 3, "length_counts": "each"}},
     "dualprompt": {
         "shared-keys-pre-each": {"key_scope": "shared", "prefix_site": "pre", "length_counts": "each"},
@@ -68,6 +69,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "cprompt": {"normed-decay": {"feature": "normed", "decay": 5e-4}},
     "joint": {"frozen": {"mode": "frozen"}},
 }
+# Methods that are tried with every head, in every mode of adaptation.
+MATRIX = ("linear", "smope")
 # Who need not keep which promise; any other check that finds nothing to check is a check that was lost.
 UNPROMISED = {
     "memory_is_flat": ("dualprompt", "coda-prompt", "hide-prompt", "norga", "convprompt", "cprompt"),
@@ -81,18 +84,31 @@ def small(method: type[Method], fields: dict[str, Any]) -> dict[str, Any]:
     return small_fields(method) | fields
 
 
-def cases() -> dict[str, tuple[type[Method], dict[str, Any], dict[str, Any]]]:
+class Case(NamedTuple):
+    method: type[Method]
+    fields: dict[str, Any]
+    tap: dict[str, Any]
+    head: dict[str, Any] = {}
+    adapt: Adapt = "always"
+
+
+def cases() -> dict[str, Case]:
     found = {}
     for name, method in known_methods().items():
         for kind, tap in TAPS.items():
-            found[f"{name}-{kind}"] = method, small(method, {}), tap
+            found[f"{name}-{kind}"] = Case(method, small(method, {}), tap)
         for preset, sections in method.presets.items():
             tap = dict(sections.get("tap", TAPS["off"]))
             if tap["kind"] != "off":
                 tap |= {name: UNBALANCED[name] for name in ("epochs", "lr", "schedule")}
-            found[f"{name}-preset-{preset}"] = method, small(method, dict(sections.get("method", {}))), tap
+            found[f"{name}-preset-{preset}"] = Case(method, small(method, dict(sections.get("method", {}))), tap)
         for variant, fields in VARIANTS.get(name, {}).items():
-            found[f"{name}-{variant}"] = method, small(method, fields), TAPS["off"]
+            found[f"{name}-{variant}"] = Case(method, small(method, fields), TAPS["off"])
+    for name in MATRIX:
+        method = known_methods()[name]
+        for head, adapt in itertools.product(HEADS.all(), get_args(Adapt)):
+            found[f"{name}-{head}-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": head}, adapt)
+    found["ncm-euclidean"] = Case(known_methods()["ncm"], {}, TAPS["off"], {"distance": "euclidean"})
     return found
 
 
@@ -101,8 +117,8 @@ CASES = cases()
 
 @functools.cache
 def subject(case: str) -> Subject:
-    method, fields, tap = CASES[case]
-    return Subject(method, fields, train=TRAINS.get(method.name, TRAIN), tap=tap)
+    method, fields, tap, head, adapt = CASES[case]
+    return Subject(method, fields, train=TRAINS.get(method.name, TRAIN), tap=tap, head=head, adapt=adapt)
 
 
 def applies(case: str, check: contract.Check) -> bool:
@@ -123,7 +139,7 @@ def test_method_keeps_its_promise(case, check):
     try:
         check(subject(case))
     except DoesNotApply as reason:
-        if CASES[case][0].name not in UNPROMISED.get(check.__name__[6:], ()):
+        if CASES[case].method.name not in UNPROMISED.get(check.__name__[6:], ()):
             pytest.fail(f"nothing was checked: {reason}")
         pytest.skip(str(reason))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from smope.backbones import CLS, Readout, VitShape
 from smope.class_statistics import ClassMoments
-from smope.config import Section, TapConfig, TrainConfig
+from smope.config import Adapt, Section, TapConfig, TrainConfig
 from smope.growing import Growing
 from smope.phases import Chance, Fold, Phase, Update
 
@@ -37,6 +37,7 @@ class Setup(Generic[C_co]):
     tap: TapConfig
     head: type[Head]
     head_config: HeadConfig
+    adapt: Adapt
     shape: VitShape
     chance: Chance
 

@@ -7,6 +7,7 @@ A method never sees a path, a device or a loop over data; the engine runs its ph
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -44,6 +45,7 @@ class Method(Growing):
         super().__init__()
         self.config = setup.config
         self.train_config = setup.train
+        self.adapt = setup.adapt
         self.shape = setup.shape
         self.head = self.make_head(setup)
 
@@ -72,7 +74,7 @@ class Method(Growing):
 
     def adapts(self, update: Update) -> bool:
         """Whether prompts grow and learn in this update."""
-        return update.has_contrast
+        return update.has_contrast and (self.adapt == "always" or (self.adapt == "first" and update.first))
 
     def image_phases(self, update: Update) -> list[Phase]:
         """The phases that learn from images."""
@@ -106,7 +108,9 @@ class Method(Growing):
 
         Prompts learn only where cross-entropy says something. A class that comes alone gets its place from the head.
         """
-        phases: list[Phase] = self.image_phases(update) if self.adapts(update) and self.head.learns_from_images else []
+        phases: list[Phase] = []
+        if update.has_contrast and self.head.learns_from_images:
+            phases += self.image_phases(update) if self.adapts(update) else [self._rows_phase(update)]
         phases += self.observations(update)
         return phases + self.head_phases(update, untaught=not any(isinstance(phase, Train) for phase in phases))
 
@@ -125,7 +129,7 @@ class Method(Growing):
 
     def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
         """The feature of each image, B,F: the one door to the ViT. Without a readout, the feature that the head sees."""
-        feature_BF: Tensor = vit(images_B3HW, prompter, readout or self.head.readout)
+        feature_BF: Tensor = vit(images_B3HW, PLAIN if self.adapt == "never" else prompter, readout or self.head.readout)
         return feature_BF
 
     def query(self, images_B3HW: Tensor, vit: FrozenViT) -> Tensor:
@@ -161,6 +165,17 @@ class Method(Growing):
         if prompts := self.prompt_parameters():
             groups.append(Group(tuple(prompts), train.lr * train.prompt_lr_multiplier))
         return Train(name, epochs, tuple(groups), train.optimizer, train.schedule, loss, train.clip_norm)
+
+    def _rows_phase(self, update: Update) -> Train:
+        """The head's rows alone, under prompts that stand still and choose as at test."""
+
+        def cross_entropy(batch: Batch, vit: FrozenViT) -> Losses:
+            with torch.no_grad():
+                feature_BF = self.feature(batch.images, vit, self.prompter(batch, training=False))
+            return {"ce": self.head.loss(feature_BF, batch.rows_B, update.among(feature_BF.device))}
+
+        whole = self.train_phase("train", cross_entropy, self.train_config.epochs)
+        return replace(whole, groups=whole.groups[:1])
 
     def observations(self, update: Update) -> list[Collect]:
         """One pass that shows the head the task's images as they look at test."""

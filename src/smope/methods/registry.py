@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from smope.backbones import VitShape
-from smope.config import PLUGINS, RunConfig, Section, TapConfig, TrainConfig, flatten, merge, validate, with_today_keys
+from smope.config import PLUGINS, Adapt, RunConfig, Section, TapConfig, TrainConfig, flatten, merge, validate, with_today_keys
 from smope.errors import ConfigError, nearest
 from smope.heads import HEADS, Setup
 from smope.methods.base import Method
@@ -105,7 +105,9 @@ def build(config: RunConfig, shape: VitShape) -> Method:
     """The method a resolved config asks for, untaught."""
     method = find(config.method["name"])
     chance = Chance(config.seed, ("init",))
-    return method(set_up(method, shape, chance, _own(config.method), train=config.train, tap=config.tap, head=config.head))
+    return method(
+        set_up(method, shape, chance, _own(config.method), train=config.train, tap=config.tap, head=config.head, adapt=config.adapt)
+    )
 
 
 def set_up(
@@ -117,11 +119,13 @@ def set_up(
     train: TrainConfig,
     tap: TapConfig,
     head: Mapping[str, Any] | None = None,
+    adapt: Adapt = "always",
 ) -> Setup[Section]:
     """What a method is made from; `head` is a recipe's section, the method's usual one if None or empty."""
     section = _head(method, head or {}, tap)
     kind = HEADS.find(section["name"])
-    return Setup(validate(method.Config, fields, "method"), train, tap, kind, validate(kind.Config, _own(section), "head"), shape, chance)
+    config, head_config = validate(method.Config, fields, "method"), validate(kind.Config, _own(section), "head")
+    return Setup(config, train, tap, kind, head_config, adapt, shape, chance)
 
 
 def _head(method: type[Method], section: Mapping[str, Any], tap: TapConfig) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from smope.backbones import FrozenViT
 from smope.backbones.registry import load_backbone
 from smope.chance import derive
-from smope.config import ScheduleConfig, TapConfig, TrainConfig, validate
+from smope.config import Adapt, ScheduleConfig, TapConfig, TrainConfig, validate
 from smope.errors import SmopeError
 from smope.methods import Method, set_up
 from smope.phases import Batch, Chance, Collect, Collected, Train, Update, class_names
@@ -186,6 +186,7 @@ class Subject:
     train: TrainConfig = TRAIN
     tap: TapConfig | Mapping[str, Any] = TAP_OFF
     head: Mapping[str, Any] = field(default_factory=dict)  #: a recipe's section; the method's usual head if empty
+    adapt: Adapt = "always"
     teach: Teach = teach
     _taught: list[Method] = field(default_factory=list, init=False, repr=False)
 
@@ -209,8 +210,8 @@ class Subject:
     def fresh(self, seed: int = 0) -> Method:
         """An untaught method."""
         tap = self.tap if isinstance(self.tap, TapConfig) else validate(TapConfig, self.tap, "tap")
-        chance = Chance(seed, ("init",))
-        return self.method(set_up(self.method, self.vit.shape, chance, self.fields, train=self.train, tap=tap, head=self.head)).double()
+        asked = {"train": self.train, "tap": tap, "head": self.head, "adapt": self.adapt}
+        return self.method(set_up(self.method, self.vit.shape, Chance(seed, ("init",)), self.fields, **asked)).double()
 
     def images(self, rows: Sequence[int], per_class: int = PER_CLASS, first: int = 0) -> tuple[Tensor, Tensor]:
         """Pictures `first`, `first + 1`, ... of each class, and their rows: a pattern of the class with some noise."""
