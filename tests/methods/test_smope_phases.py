@@ -6,12 +6,13 @@ import torch
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.methods import set_up
+from smope.methods.joint import Joint
 from smope.methods.smope import Smope
 from smope.phases import Chance, Collect, Collected, Update
 from smope.testing import Subject
 
 from .longhand import best
-from .smope_longhand import BLOCKS, FIRST, PAPER, SECOND, K, Longhand, P, batch, collect, make
+from .smope_longhand import BLOCKS, FIRST, PAPER, SECOND, SHAPE, K, Longhand, P, batch, collect, make
 
 # -- phases --------------------------------------------------------------------------------------------------------------
 
@@ -129,6 +130,35 @@ def test_prompts_learn_at_a_multiple_of_the_heads_rate():
     head, prompts = method.phases(SECOND)[0].groups
     assert head.lr == 1e-3 and set(head.parameters) == {method.head.weight, method.head.bias}
     assert prompts.lr == pytest.approx(7e-3) and set(prompts.parameters) == {method.keys_LHPD, method.values_LHPD}
+
+
+@pytest.mark.parametrize("name", ["dense", "train"])
+def test_keys_learn_at_a_multiple_of_the_prompts_rate_where_the_config_says_so(name):
+    method = make(FIRST, train=TrainConfig(lr=1e-3, prompt_lr_multiplier=7), key_lr_multiplier=0.01)
+    phase = next(phase for phase in method.phases(FIRST) if phase.name == name)
+    rates = {parameter: group.lr for group in phase.groups for parameter in group.parameters}
+    assert rates == {
+        method.head.weight: 1e-3,
+        method.head.bias: 1e-3,
+        method.values_LHPD: pytest.approx(7e-3),
+        method.keys_LHPD: pytest.approx(7e-5),
+    }
+
+
+def test_keys_start_at_the_prompts_rate():
+    """One group of both, as ever: a checkpoint's optimizer has its parameters in that order."""
+    assert [len(group.parameters) for group in make().phases(SECOND)[0].groups] == [2, 2]
+
+
+def test_joint_training_of_every_weight_has_no_keys_to_set_a_rate_for():
+    fields = {"mode": "full", "key_lr_multiplier": 0.01, "blocks": BLOCKS}
+    plain, method = (
+        Joint(set_up(Joint, SHAPE, Chance(0), chosen, train=TrainConfig(), tap=OFF))
+        for chosen in ({**fields, "key_lr_multiplier": 1}, fields)
+    )
+    assert [(group.lr, len(group.parameters)) for group in method.phases(FIRST)[0].groups] == [
+        (group.lr, len(group.parameters)) for group in plain.phases(FIRST)[0].groups
+    ]
 
 
 def test_keys_and_values_start_uniform_between_zero_and_one():

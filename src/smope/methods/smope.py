@@ -13,7 +13,8 @@ agree with the selection; the prototype loss keeps each important expert's old k
 Where paper and released code differ there is a field, and the presets `paper` and `released` choose a side for all of them:
 `important` (usage >= mean; or >= mean of the used ones, for ever), `unused_at_test` (kept; dropped, with usage counted before
 statistics are taken), `router` (-sum of chosen softmax weights; cross-entropy towards each chosen one with a margin), `prototype`
-(top-K under the current keys, sum; under the old keys, cross-entropy, mean), `observe_augmented`, and TAP (full covariance, from task 1; diagonal, from task 2).
+(top-K under the current keys, sum; under the old keys, cross-entropy, mean), `observe_augmented`, and TAP
+(full covariance, from task 1; diagonal, from task 2).
 Where we differ from both: nothing; what the paper leaves open (classes that come alone or again) is in `smope.methods.base`.
 
 Axes: L prompted blocks, B images, H heads, P experts, D dimensions of a head.
