@@ -20,7 +20,8 @@ from torch import Tensor
 import smope
 from smope.backbones import FrozenViT, VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.methods.smope import Smope, SmopeConfig
+from smope.methods import set_up
+from smope.methods.smope import Smope
 from smope.phases import Chance
 from smope.progress import Bar
 
@@ -110,8 +111,8 @@ def released_smope(folder: Path, task: str) -> tuple[dict[str, Tensor], dict[str
     vit.load_state({name[4:]: tensor for name, tensor in tensors.items() if name.startswith("vit.")})
     names = {"experts": "experts", "top_k": "top_k", "eps": "eps", "router_weight": "alpha_router", "prototype_weight": "alpha_proto"}
     own = {field: facts[name] for field, name in names.items()} | {"blocks": v["prompted_blocks"]}
-    config = SmopeConfig.model_validate({**Smope.presets["released"]["method"], **own})
-    method = Smope(config, TrainConfig(), TapConfig(kind="off"), shape, Chance(0)).double()
+    fields = {**Smope.presets["released"]["method"], **own}
+    method = Smope(set_up(Smope, shape, Chance(0), fields, train=TrainConfig(), tap=TapConfig(kind="off"))).double()
     with torch.no_grad():
         method.keys_LHPD.copy_(tensors[f"{task}.keys"])
         method.values_LHPD.copy_(tensors[f"{task}.values"])

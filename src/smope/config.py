@@ -76,6 +76,9 @@ class OptimizerConfig(Section):
     kind: Literal["adamw", "adam", "sgd"] = "adamw"
     weight_decay: float = Field(0.0, ge=0)
     betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(
+        1e-8, gt=0, description="added to the root of Adam's second moment: gradients far below it move little (torch: 1e-8)"
+    )
     momentum: float = Field(0.9, ge=0, lt=1)
 
 

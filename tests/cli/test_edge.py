@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -48,6 +50,18 @@ def test_what_the_disk_refuses_is_told_with_its_place(number: int, words: str, c
 
 def test_ctrl_c_is_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_and_words(KeyboardInterrupt(), capsys) == (130, "Stopped.\n")
+
+
+@pytest.mark.parametrize("words", ["reproduce", "reproduce main --dry-run", "recipes --json", "version"])
+def test_a_reader_that_has_enough_ends_the_program_without_a_word(words: str) -> None:
+    """As in `smope reproduce | head`; printed by Rich, written in one piece, or still in the buffer when the program ends."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([sys.executable, "-m", "smope", *words.split()], stdout=writing, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + 13, b"")  # as if SIGPIPE had ended it, which a shell does not call an error
 
 
 @pytest.mark.parametrize("bug", [ZeroDivisionError("bug"), OSError(errno.EBADF, "bug")])

@@ -122,16 +122,16 @@ def phase(optimizer):
 
 @pytest.mark.parametrize(("kind", "cls"), [("adamw", torch.optim.AdamW), ("adam", torch.optim.Adam), ("sgd", torch.optim.SGD)])
 def test_optimizers_have_the_groups_and_numbers_of_their_phase(kind, cls):
-    asked = phase(OptimizerConfig(kind=kind, weight_decay=0.25, betas=(0.8, 0.99), momentum=0.7))
+    asked = phase(OptimizerConfig(kind=kind, weight_decay=0.25, betas=(0.8, 0.99), momentum=0.7, eps=1e-5))
     optimizer = make_optimizer(asked)
     assert type(optimizer) is cls
     assert [group["params"] for group in optimizer.param_groups] == [list(group.parameters) for group in asked.groups]
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.5]
     for group in optimizer.param_groups:
         assert group["weight_decay"] == 0.25
-        assert group["momentum"] == 0.7 if kind == "sgd" else group["betas"] == (0.8, 0.99)
+        assert group["momentum"] == 0.7 if kind == "sgd" else (group["betas"], group["eps"]) == ((0.8, 0.99), 1e-5)
 
 
-def test_adamw_by_default_has_no_weight_decay_and_the_usual_betas():
+def test_adamw_by_default_has_no_weight_decay_and_the_usual_betas_and_eps():
     group = make_optimizer(phase(OptimizerConfig())).param_groups[0]
-    assert group["weight_decay"] == 0 and group["betas"] == (0.9, 0.999)
+    assert group["weight_decay"] == 0 and group["betas"] == (0.9, 0.999) and group["eps"] == 1e-8

@@ -10,8 +10,9 @@ import torch
 
 from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
-from smope.methods.smope import ExpertPrompter, Smope, SmopeConfig
-from smope.phases import Batch, Chance, Update
+from smope.methods import set_up
+from smope.methods.smope import ExpertPrompter, Smope
+from smope.phases import Batch, Chance, Collected, Update
 
 from .longhand import best, softmax
 
@@ -30,14 +31,14 @@ def random(*shape, seed):
 
 def make(update=SECOND, *, tap=None, train=None, cls=Smope, **fields):
     """A method at the start of `update`, its keys and values drawn wide enough that heads, images and experts disagree."""
-    config = SmopeConfig.model_validate({**PAPER, "experts": P, "top_k": K, "blocks": BLOCKS, **fields})
-    method = cls(config, train or TrainConfig(), tap or TapConfig(kind="off"), SHAPE, Chance(0)).double()
+    fields = {**PAPER, "experts": P, "top_k": K, "blocks": BLOCKS, **fields}
+    method = cls(set_up(cls, SHAPE, Chance(0), fields, train=train or TrainConfig(), tap=tap or TapConfig(kind="off"))).double()
     with torch.no_grad():
         method.keys_LHPD.copy_(random(*method.keys_LHPD.shape, seed=1))
         method.values_LHPD.copy_(random(*method.values_LHPD.shape, seed=2))
     method.begin(FIRST)
     if update is SECOND:
-        method.count(some_choices())
+        count_some(method)
         method.begin(SECOND)
         with torch.no_grad():  # the second task has moved the keys a little since then
             method.keys_LHPD.add_(random(*method.keys_LHPD.shape, seed=3), alpha=0.3)
@@ -53,6 +54,19 @@ def some_choices():
                 pair = [(0, 1), (0, 2 + h), (slot, 3)][n % 3] if n < 7 else (1, 3)
                 chosen_NLHP[n, slot, h, list(pair)] = True
     return chosen_NLHP
+
+
+def count_some(method):
+    """Count them as what was observed of a task."""
+    method.count({"chosen": some_choices().sum(0)}, torch.zeros(9))
+
+
+def collect(phase, vit, *batches):
+    """Run a pass over these batches, as the engine does."""
+    collected = Collected(phase)
+    for given in batches:
+        collected.add(phase.step(given, vit), given.rows_B)
+    collected.finish()
 
 
 def batch(update=SECOND, count=B, seed=5, step=0):

@@ -7,6 +7,7 @@ from smope.methods.smope import ExpertPrompter
 from smope.phases import Batch, Chance, Update
 
 from ..shared import released_smope
+from .smope_longhand import collect
 
 TOLERANCE = {"rtol": 0, "atol": 1e-9}
 
@@ -65,9 +66,9 @@ def test_logits_and_scores_at_test(golden_dir, task):
 
 def test_usage_counts_after_the_second_task(golden_dir):
     t, _, vit, method, update, batch = build(golden_dir, "task2")
-    usage = method.observations(update)[-1]
+    usage = method.observations(update)[0]
     assert usage.name == "usage"
-    usage.finish(usage.step(batch, vit), batch.rows_B)
+    collect(usage, vit, batch)
     assert torch.equal(method.usage_LHP, t["task2.usage_after"])
 
 

@@ -22,12 +22,13 @@ from .smope_longhand import (
     adaptive,
     batch,
     clean,
+    collect,
+    count_some,
     cross_entropy,
     everyone,
     make,
     prototype,
     router,
-    some_choices,
 )
 
 # -- losses --------------------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def test_usage_counts_the_clean_choices_of_every_image_of_every_task(longhand_vi
         longhand = Longhand(longhand_vit, method, given.images, clean)
         (once,) = method.observations(update)
         assert isinstance(once, Collect) and not once.augmented and not once.drop_last
-        once.finish(once.step(given, longhand_vit), given.rows_B)
+        collect(once, longhand_vit, given)
         for (slot, _, h), chosen in longhand.chosen.items():
             for j in chosen:
                 counts[slot, h, j] += 1
@@ -191,7 +192,7 @@ def test_usage_counts_the_clean_choices_of_every_image_of_every_task(longhand_vi
 def test_old_keys_are_the_keys_at_the_start_of_the_task():
     method = make(FIRST)
     start = method.keys_LHPD.detach().clone()
-    method.count(some_choices())
+    count_some(method)
     method.begin(SECOND)
     with torch.no_grad():
         method.keys_LHPD.add_(1)

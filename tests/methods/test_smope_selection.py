@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from smope.config import TapConfig, TrainConfig
-from smope.methods.one_prompt import OnePrompt, PrefixConfig
+from smope.methods import set_up
+from smope.methods.one_prompt import OnePrompt
 from smope.phases import Chance
 
 from .smope_longhand import (
@@ -147,8 +148,8 @@ def test_dense_mode_uses_all_experts_with_proxy_scores_in_training_and_at_test(l
 def test_without_aggregation_it_is_one_prompt_to_the_bit(longhand_vit, site):
     fields = {"aggregate": False, "top_k": -1, "noise": "none", "router_weight": 0, "prototype_weight": 0, "prefix_site": site}
     ours = make(**fields)
-    config = PrefixConfig(experts=P, blocks=BLOCKS, prefix_site=site)
-    plain = OnePrompt(config, TrainConfig(), TapConfig(kind="off"), SHAPE, Chance(0)).double()
+    fields = {"experts": P, "blocks": BLOCKS, "prefix_site": site}
+    plain = OnePrompt(set_up(OnePrompt, SHAPE, Chance(0), fields, train=TrainConfig(), tap=TapConfig(kind="off"))).double()
     for update in (FIRST, SECOND):
         plain.begin(update)
     plain.double()

@@ -84,7 +84,14 @@ def megabytes(size: float) -> str:
     return f"{size / 1e6:.1f} MB"
 
 
+class _Console(Console):
+    """Where Rich would end the program with the code of a failure, the edge decides (`smope.cli.edge`)."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
 def _console(error: bool) -> Console:
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH_IN_A_FILE
-    return Console(stderr=error, markup=False, highlight=False, emoji=False, width=width)
+    return _Console(stderr=error, markup=False, highlight=False, emoji=False, width=width)

@@ -36,7 +36,7 @@ class _Looking(ExpertPrompter):
     """Keeps the mean queries of one block besides."""
 
     def __init__(self, method: Smope, block: int) -> None:
-        super().__init__(method, method._clean)
+        super().__init__(method, lambda slot, score_BHP: method._clean(score_BHP))
         self._watched = block
         self.query_BHD: Tensor = torch.zeros(0)
 

@@ -50,4 +50,4 @@ def make_optimizer(phase: Train) -> torch.optim.Optimizer:
     if config.kind == "sgd":
         return torch.optim.SGD(groups, momentum=config.momentum, weight_decay=config.weight_decay)
     kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
-    return kind(groups, betas=config.betas, weight_decay=config.weight_decay)
+    return kind(groups, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)

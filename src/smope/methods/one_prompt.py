@@ -9,6 +9,7 @@ Where we differ: the OVOR paper's OnePrompt uses 5+5 and 20+20 vectors in five b
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -18,7 +19,7 @@ from smope.backbones import Prompter
 from smope.heads import Setup
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
-from smope.phases import Batch
+from smope.phases import Batch, Group, LossFunction, Train
 from smope.prompts import PrefixPrompter, check_blocks
 
 
@@ -28,6 +29,7 @@ class PrefixConfig(MethodConfig):
     experts: int = Field(25, gt=0, description="P: prefix keys and values per head (SMoPE paper: 25)")
     blocks: list[int] = Field([0, 1, 2, 3, 4, 5], min_length=1, description="prompted blocks, 0-based (SMoPE paper: 1-6, 1-based)")
     prefix_site: Literal["post", "pre"] = Field("post", description="after the projections (all released code) or before (the text)")
+    key_lr_multiplier: float = Field(1.0, gt=0, description="learning rate of the keys, in units of the prompts' (released code: 1)")
     init_scale: float = Field(1.0, gt=0, description="keys and values start uniform in [0, scale) (released code: 1)")
 
 
@@ -51,6 +53,14 @@ class OnePrompt(Method):
 
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.keys_LHPD, self.values_LHPD]
+
+    def train_phase(self, name: str, loss: LossFunction, epochs: int) -> Train:
+        phase, factor = super().train_phase(name, loss, epochs), self.config.key_lr_multiplier
+        keys = self._parameters.get("keys_LHPD")  # joint training of every weight has none
+        if factor == 1 or keys is None:
+            return phase
+        groups = [Group(tuple(one for one in group.parameters if one is not keys), group.lr) for group in phase.groups]
+        return replace(phase, groups=(*groups, Group((keys,), self.train_config.lr * self.train_config.prompt_lr_multiplier * factor)))
 
     def prompter(self, batch: Batch, training: bool) -> Prompter:
         return PrefixPrompter(self.config.blocks, self.keys_LHPD, self.values_LHPD, self.config.prefix_site == "pre")

@@ -11,9 +11,10 @@ Usage counts say which experts earlier tasks rest on; while a later task trains,
 agree with the selection; the prototype loss keeps each important expert's old key close to the experts it used to wake.
 
 Where paper and released code differ there is a field, and the presets `paper` and `released` choose a side for all of them:
-`important` (usage >= mean; or >= mean of the used ones, for ever), `unused_at_test` (kept; dropped), `router` (-sum of chosen softmax
-weights; cross-entropy towards each chosen one with a margin), `prototype` (top-K under the current keys, sum; under the old keys,
-cross-entropy, mean), `observe_augmented`, and TAP (full covariance, from task 1; diagonal, from task 2).
+`important` (usage >= mean; or >= mean of the used ones, for ever), `unused_at_test` (kept; dropped, with usage counted before
+statistics are taken), `router` (-sum of chosen softmax weights; cross-entropy towards each chosen one with a margin), `prototype`
+(top-K under the current keys, sum; under the old keys, cross-entropy, mean), `observe_augmented`, and TAP
+(full covariance, from task 1; diagonal, from task 2).
 Where we differ from both: nothing; what the paper leaves open (classes that come alone or again) is in `smope.methods.base`.
 
 Axes: L prompted blocks, B images, H heads, P experts, D dimensions of a head.
@@ -35,7 +36,7 @@ from smope.backbones import Block, FrozenViT, Prompter
 from smope.heads import Setup
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.registry import register
-from smope.phases import Batch, Collect, Fold, Losses, LossFunction, Phase, Update
+from smope.phases import Batch, Collect, Losses, LossFunction, Phase, Update
 from smope.prompts import PrefixPrompter, top_k
 
 
@@ -168,21 +169,30 @@ class Smope(OnePrompt):
         return [sparse]
 
     def observations(self, update: Update) -> list[Collect]:
-        """Statistics with the selection of a prediction, usage with clean scores: one pass where the two are the same."""
+        """Usage by clean scores and statistics with the selection of a prediction: one pass where the two are the same.
+
+        Where a prediction drops unused experts, usage is counted first, so that the statistics are of the features that a prediction
+        sees; and it is counted along a prediction's path, which opens to an expert from the batch on that has asked for it.
+        """
 
         def see(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
             prompter = self.prompter(batch, training=False)
-            return self.observe(batch, vit, prompter) | (_choices(prompter) if same else {})
+            return self.observe(batch, vit, prompter) | (self._choices(prompter) if same else {})
 
         def choose(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
-            prompter = ExpertPrompter(self, self._clean)
+            prompter = ExpertPrompter(self, lambda slot, score_BHP: self._used(score_BHP, running_LHP[slot]))
             self.feature(batch.images, vit, prompter)
-            return _choices(prompter)
+            return self._choices(prompter)
+
+        def add(so_far: Any, chosen_BLHP: Tensor, rows_B: Tensor) -> Tensor:
+            running_LHP.add_(chosen_BLHP.sum(0))
+            return _counted(so_far, chosen_BLHP, rows_B)
 
         same, augmented = self.config.unused_at_test == "keep", self.config.observe_augmented
-        statistics = replace(self.collect_phase("statistics", see, update, _FOLDS), augmented=augmented)
-        usage = Collect("usage", choose, self.count, _FOLDS, augmented, drop_last=augmented)
-        return [statistics] if same else [statistics, usage]
+        running_LHP = self.usage_LHP.clone()
+        statistics = replace(self.collect_phase("statistics", see, update, {"chosen": _counted}), augmented=augmented)
+        usage = Collect("usage", choose, self.count, {"chosen": add}, augmented, drop_last=augmented)
+        return [statistics] if same else [usage, statistics]
 
     def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         super().remember(seen, rows_N, update)
@@ -196,15 +206,16 @@ class Smope(OnePrompt):
         # what trains here is the dense phase, with every expert; the sparse one makes its own prompter
         return ExpertPrompter(self, None if training else self._at_test)
 
-    def _clean(self, slot: int, score_BHP: Tensor) -> Tensor:
+    def _clean(self, score_BHP: Tensor) -> Tensor:
         k = self.config.top_k if self.config.top_k != -1 else self.config.experts
         return top_k(score_BHP, k)
 
+    def _used(self, score_BHP: Tensor, usage_HP: Tensor) -> Tensor:
+        """The choice among experts with a count."""
+        return self._clean(score_BHP - 2 * _range(score_BHP) * (usage_HP == 0))
+
     def _at_test(self, slot: int, score_BHP: Tensor) -> Tensor:
-        if self.config.unused_at_test == "drop":
-            unused_HP = self.usage_LHP[slot] == 0
-            score_BHP = score_BHP - 2 * _range(score_BHP) * unused_HP
-        return self._clean(slot, score_BHP)
+        return self._clean(score_BHP) if self.config.unused_at_test == "keep" else self._used(score_BHP, self.usage_LHP[slot])
 
     def _in_training(self, update: Update, batch: Batch) -> Selection:
         config = self.config
@@ -217,11 +228,15 @@ class Smope(OnePrompt):
             elif config.noise != "none" and not update.first:
                 size = config.eps * _range(score_BHP) if config.noise == "adaptive" else config.eps
                 score_BHP = score_BHP - size * self.important_LHP[slot]
-            return self._clean(slot, score_BHP)
+            return self._clean(score_BHP)
 
         return select
 
     # -- usage -----------------------------------------------------------------------------------------------------------
+
+    def _choices(self, prompter: Prompter) -> dict[str, Tensor]:
+        """Experts chosen by clean scores, with the image axis first, B,L,H,P."""
+        return {"chosen": self._clean(prompter.raw_LBHP).transpose(0, 1)} if isinstance(prompter, ExpertPrompter) else {}
 
     @torch.no_grad()
     def count(self, seen: Mapping[str, Any], rows_N: Tensor) -> None:
@@ -299,14 +314,6 @@ def _range(score: Tensor) -> Tensor:
     return score.amax(-1, keepdim=True) - score.amin(-1, keepdim=True)
 
 
-def _choices(prompter: Prompter) -> dict[str, Tensor]:
-    """Chosen experts with the image axis first, N,L,H,P."""
-    return {"chosen": prompter.chosen_LBHP.transpose(0, 1)} if isinstance(prompter, ExpertPrompter) else {}
-
-
 def _counted(so_far: Any, chosen_BLHP: Tensor, rows_B: Tensor) -> Tensor:
     """How many images chose each expert, L,H,P."""
     return chosen_BLHP.sum(0) + (0 if so_far is None else so_far)
-
-
-_FOLDS: Mapping[str, Fold] = {"chosen": _counted}

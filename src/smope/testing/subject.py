@@ -96,7 +96,8 @@ def _walk(method: Method, vit: FrozenViT, lesson: Lesson, start: Pause) -> Itera
 def _train(method: Method, vit: FrozenViT, lesson: Lesson, phase: Train, start: Pause) -> Iterator[tuple[int, tuple[Any, ...]]]:
     parameters = [parameter for group in phase.groups for parameter in group.parameters]
     groups = [{"params": list(group.parameters), "lr": group.lr} for group in phase.groups]
-    optimizer = torch.optim.AdamW(groups, betas=phase.optimizer.betas, weight_decay=phase.optimizer.weight_decay)
+    asked = phase.optimizer
+    optimizer = torch.optim.AdamW(groups, betas=asked.betas, eps=asked.eps, weight_decay=asked.weight_decay)
     for parameter, moments in zip(parameters, start.moments, strict=False):
         optimizer.state[parameter] = copy.deepcopy(dict(moments))
     size, count = method.train_config.batch_size, len(lesson.rows_N)
