@@ -46,7 +46,8 @@ class Rates:
 
 
 def state_bytes(classes: int, dim: int) -> int:
-    """What a class adds to the method: a head row with its bias and mask (`heads/trained.py`), count, mean and scatter (`class_statistics.py`)."""
+    """What a class adds to the method: a head row with its bias and mask (`heads/trained.py`), count, mean and scatter
+    (`class_statistics.py`)."""
     return classes * (FLOAT * (dim + 1) + 1 + DOUBLE + 2 * DOUBLE * dim)
 
 

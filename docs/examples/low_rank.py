@@ -74,6 +74,6 @@ class LowRank(Method):
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.down_LER, self.up_LRX, self.narrow_LER, self.wide_LRE]
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         parts: Any = zip(*(parameter.unbind(0) for parameter in self.prompt_parameters()), strict=True)
         return Parts(dict(zip(self.config.blocks, parts, strict=True)))

@@ -81,7 +81,7 @@ class QuietPrompt(OnePrompt):
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [*super().prompt_parameters(), self.volume_L]
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         return QuietPrompter(self)
 
 

@@ -56,7 +56,7 @@ def test_a_watched_run_learns_the_same_and_notes_the_loss_on_held_out_images_aft
     history = json.loads((tmp_path / "True" / "history.json").read_text())
     assert all(("validation" in entry) == (entry["phase"] != "tap") for entry in history)
     assert all(0 < entry["validation"] < 10 for entry in history if "validation" in entry)
-    assert not any("validation" in entry for entry in json.loads((tmp_path / "None" / "history.json").read_text()))
+    assert not any("validation" in entry for entry in json.loads((tmp_path / "False" / "history.json").read_text()))
 
 
 def test_the_watched_loss_is_the_cross_entropy_of_plain_views_over_the_tasks_own_classes(pictures):

@@ -19,7 +19,7 @@ def generator(seed=0):
 
 def made(dim):
     shape = VitShape(dim=dim, depth=1, heads=1, patch=4, grid=2, mlp_hidden=4)
-    return TrainedHead(Setup(None, TrainConfig(), TapConfig(kind="off"), TrainedHead, TrainedConfig(), shape, Chance(0)))
+    return TrainedHead(Setup(None, TrainConfig(), TapConfig(kind="off"), TrainedHead, TrainedConfig(), "always", shape, Chance(0)))
 
 
 def grown(dim, *counts):

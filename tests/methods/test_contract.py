@@ -139,7 +139,7 @@ def test_method_keeps_its_promise(case, check):
     try:
         check(subject(case))
     except DoesNotApply as reason:
-        if CASES[case].method.name not in UNPROMISED.get(check.__name__[6:], ()):
+        if not {CASES[case].method.name, CASES[case].head.get("name")} & set(UNPROMISED.get(check.__name__[6:], ())):
             pytest.fail(f"nothing was checked: {reason}")
         pytest.skip(str(reason))
 

@@ -47,7 +47,7 @@ class CarryingPrompter(PrefixPrompter):
 
 @breaks(contract.check_activation_checkpointing_changes_nothing, "with activation checkpointing it learns another", fields=BLOCKS)
 class CarriesFromBlockToBlock(OnePrompt):
-    def prompter(self, batch, training):
+    def make_prompter(self, batch, training):
         return CarryingPrompter(self.config.blocks, self.keys_LHPD, self.values_LHPD)
 
 
@@ -73,7 +73,7 @@ class MixingPrompter(Prompter):
 
 @breaks(contract.check_batch_neighbours_do_not_matter, "alone, an image has other logits than in a batch", fields=BLOCKS)
 class ReshapesAcrossTheBatch(OnePrompt):
-    def prompter(self, batch, training):
+    def make_prompter(self, batch, training):
         return MixingPrompter(self.keys_LHPD, self.values_LHPD)
 
 

@@ -27,7 +27,7 @@ class MethodConfig(Section):
 
 
 class Method(Growing):
-    """A head on the feature under `prompter`'s prompt. Subclasses say what they prompt."""
+    """A head on the feature under a prompt. Subclasses say what they prompt."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -64,8 +64,8 @@ class Method(Growing):
         """The parameters that learn at the prompts' rate."""
         return []
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
-        """A fresh prompter for one pass over this batch. At prediction a batch's rows mean nothing."""
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
+        """Return a fresh prompter for one pass over this batch. At prediction a batch's rows mean nothing."""
         return PLAIN
 
     def begin(self, update: Update) -> None:
@@ -114,6 +114,10 @@ class Method(Growing):
         phases += self.observations(update)
         return phases + self.head_phases(update, untaught=not any(isinstance(phase, Train) for phase in phases))
 
+    def prompter(self, batch: Batch, training: bool) -> Prompter:
+        """Return what is put into one pass over this batch: nothing where prompts never learn."""
+        return PLAIN if self.adapt == "never" else self.make_prompter(batch, training)
+
     def retire(self, rows: Sequence[int]) -> None:
         """Take classes out for ever: their rows are masked and what was remembered of them is gone."""
         self.head.retire(torch.tensor(rows, device=self.head.live_C.device))
@@ -129,7 +133,7 @@ class Method(Growing):
 
     def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
         """The feature of each image, B,F: the one door to the ViT. Without a readout, the feature that the head sees."""
-        feature_BF: Tensor = vit(images_B3HW, PLAIN if self.adapt == "never" else prompter, readout or self.head.readout)
+        feature_BF: Tensor = vit(images_B3HW, prompter, readout or self.head.readout)
         return feature_BF
 
     def query(self, images_B3HW: Tensor, vit: FrozenViT) -> Tensor:

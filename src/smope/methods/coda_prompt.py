@@ -103,7 +103,7 @@ class CodaPrompt(Method):
 
     # -- mixing ----------------------------------------------------------------------------------------------------------
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         if not len(self.keys_MLC):
             return PLAIN
         return GivenPrefix(self.prefixes(batch.query, training), self.config.prefix_site == "pre")

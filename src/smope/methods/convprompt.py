@@ -202,7 +202,7 @@ class ConvPrompt(Method):
 
     # -- prompts ---------------------------------------------------------------------------------------------------------
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         if not len(self.keys_JX):
             return PLAIN
         kernels_JLWHKK, biases_JLWH, keys_JX = self.generators(training)

@@ -177,7 +177,7 @@ class CPrompt(Method):
 
     # -- which prompts ---------------------------------------------------------------------------------------------------
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         """The prompts of the current task in training, of the task the keys find at test."""
         return self.prompted(torch.full_like(batch.rows_B, len(self.first_TPD) - 1) if training else self.found_B(batch.query))
 

@@ -107,7 +107,7 @@ class DualPrompt(KeyedMethod):
 
     # -- prompts ---------------------------------------------------------------------------------------------------------
 
-    def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
+    def make_prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
         query_BC = batch.query
         general = halves_by_block(self.config.g_blocks, self.general_LPC.unbind(0))
         own = int(self.taught) - 1

@@ -196,7 +196,7 @@ class HidePrompt(Method):
         share, older_TLPC = self.config.ensemble, older_TLPC.detach()
         return torch.cat([older_TLPC, (1 - share) * newest_1LPC + share * older_TLPC.mean(0, keepdim=True)])
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         if training:
             return self.task_prefix(self._prefixes(self.prompts()[-1]))
         return self.found(self.guess(batch.query))

@@ -58,8 +58,8 @@ class Joint(OnePrompt):
     def prompt_parameters(self) -> list[nn.Parameter]:
         return super().prompt_parameters() if self.config.mode == "frozen" else list(self.change.values())
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
-        return super().prompter(batch, training) if self.config.mode == "frozen" else PLAIN
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
+        return super().make_prompter(batch, training) if self.config.mode == "frozen" else PLAIN
 
     def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
         if self.config.mode == "frozen":

@@ -114,14 +114,14 @@ class KeyedMethod(Method, ABC):
         return 2
 
     @abstractmethod
-    def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
+    def make_prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
         """The prefixes found for this batch and, in training, the distances its key loss is made of."""
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update, and the key loss."""
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
-            prompter = self.prompter(batch, training=True)
+            prompter = self.make_prompter(batch, training=True)
             feature_BC = self.feature(batch.images, vit, prompter)
             cross_entropy = self.head.loss(feature_BC, batch.rows_B, update.among(feature_BC.device))
             assert prompter.distance_LX is not None
@@ -154,7 +154,7 @@ class L2P(KeyedMethod):
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.prompts_LNPC, self.keys_LNC]
 
-    def prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
+    def make_prompter(self, batch: Batch, training: bool) -> KeyedPrompter:
         # the key loss may be a sum over the batch, or let every query pull on the keys that any image chose: it is of the whole batch
         similarity_LBN, index_LBK = self.choose(batch.everyone(batch.query) if training else batch.query)
         distance_LX = self.distance_LX(similarity_LBN, index_LBK) if training else None

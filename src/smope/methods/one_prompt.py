@@ -62,5 +62,5 @@ class OnePrompt(Method):
         groups = [Group(tuple(one for one in group.parameters if one is not keys), group.lr) for group in phase.groups]
         return replace(phase, groups=(*groups, Group((keys,), self.train_config.lr * self.train_config.prompt_lr_multiplier * factor)))
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         return PrefixPrompter(self.config.blocks, self.keys_LHPD, self.values_LHPD, self.config.prefix_site == "pre")

@@ -107,7 +107,7 @@ class Ovor(Method):
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [self.general_LPC, self.expert_LPC]
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         return GivenPrefix(self.prefixes(), self.config.prefix_site == "pre")
 
     def prefixes(self) -> dict[int, tuple[Tensor, Tensor]]:

@@ -192,7 +192,7 @@ class Smope(OnePrompt):
         running_LHP = self.usage_LHP.clone()
         statistics = replace(self.collect_phase("statistics", see, update, {"chosen": _counted}), augmented=augmented)
         usage = Collect("usage", choose, self.count, {"chosen": add}, augmented, drop_last=augmented)
-        return [statistics] if same else [usage, statistics]
+        return [statistics] if same or self.adapt == "never" else [usage, statistics]
 
     def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         super().remember(seen, rows_N, update)
@@ -200,9 +200,9 @@ class Smope(OnePrompt):
 
     # -- selection -------------------------------------------------------------------------------------------------------
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         if not self.config.aggregate:
-            return super().prompter(batch, training)
+            return super().make_prompter(batch, training)
         # what trains here is the dense phase, with every expert; the sparse one makes its own prompter
         return ExpertPrompter(self, None if training else self._at_test)
 

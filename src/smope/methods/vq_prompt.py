@@ -100,7 +100,7 @@ class VQPrompt(Method):
 
     # -- quantisation ----------------------------------------------------------------------------------------------------
 
-    def prompter(self, batch: Batch, training: bool) -> Prompter:
+    def make_prompter(self, batch: Batch, training: bool) -> Prompter:
         return self._prompter(self.quantise(batch.query))
 
     def _prompter(self, quantised: Quantised) -> Prompter:

@@ -211,8 +211,9 @@ class Subject:
     def fresh(self, seed: int = 0) -> Method:
         """An untaught method."""
         tap = self.tap if isinstance(self.tap, TapConfig) else validate(TapConfig, self.tap, "tap")
-        asked = {"train": self.train, "tap": tap, "head": self.head, "adapt": self.adapt}
-        return self.method(set_up(self.method, self.vit.shape, Chance(seed, ("init",)), self.fields, **asked)).double()
+        chance = Chance(seed, ("init",))
+        setup = set_up(self.method, self.vit.shape, chance, self.fields, train=self.train, tap=tap, head=self.head, adapt=self.adapt)
+        return self.method(setup).double()
 
     def images(self, rows: Sequence[int], per_class: int = PER_CLASS, first: int = 0) -> tuple[Tensor, Tensor]:
         """Pictures `first`, `first + 1`, ... of each class, and their rows: a pattern of the class with some noise."""
