@@ -70,7 +70,7 @@ def bench(
 def _show(console: Console, section: dict[str, Any]) -> None:
     console.print()
     say(console, section["section"], "bold")
-    numbers = ("ratio", "middle half", "promised")
+    numbers = ("ratio", "quartiles", "promised")
     grid = plain_table("", "against", *numbers, right=numbers, fixed=("", "against"))
     for ratio in section["ratios"]:
         bar = "" if ratio["bar"] is None else f"{ratio['bar']:.3g}"
