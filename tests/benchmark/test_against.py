@@ -61,7 +61,7 @@ def test_contestants_of_both_take_turns_and_those_of_one_alone_are_left_out(fake
     assert fake.log.read_text().splitlines() == ["this a", "other a", "this b", "other b"] * 3
     assert [(ratio.what, ratio.against) for ratio in measured.ratios] == [("a", f"a in {other}"), ("b", f"b in {other}")]
     for ratio in measured.ratios:
-        assert 0 < ratio.middle[0] <= ratio.value <= ratio.middle[1] and ratio.bar is None
+        assert 0 < ratio.quartiles[0] <= ratio.value <= ratio.quartiles[1] and ratio.bar is None
 
 
 def test_an_error_in_one_of_them_is_reported_with_its_last_line(fake):

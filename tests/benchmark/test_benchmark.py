@@ -26,7 +26,7 @@ def test_a_ratio_is_the_median_of_ratios_not_the_ratio_of_medians():
     seconds = {"a": [1.0, 10.0, 2.0], "b": [2.0, 10.0, 8.0]}
     ratio = over_rounds(seconds, "a", "b")
     assert ratio.value == 0.5
-    assert ratio.middle == (0.375, 0.75)  # of 0.25, 0.5 and 1
+    assert ratio.quartiles == (0.375, 0.75)  # of 0.25, 0.5 and 1
 
 
 NAME, WIDTH = "vit_base_patch16_224", 96

@@ -18,7 +18,7 @@ class Ratio:
     against: str
     value: float
     bar: float | None = None
-    middle: tuple[float, float] | None = None  #: lower and upper quartile over rounds, where there are rounds
+    quartiles: tuple[float, float] | None = None  #: lower and upper one over rounds, where there are rounds
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ def interleaved(contestants: Mapping[str, Callable[[], object]], rounds: int) ->
 
 
 def over_rounds(seconds: Mapping[str, list[float]], what: str, against: str, bar: float | None = None) -> Ratio:
-    """The median over rounds of one contestant's time in units of another's in the same round, and the middle half of these ratios.
+    """The median over rounds of one contestant's time in units of another's in the same round, and the quartiles of these ratios.
 
     >>> ratio = over_rounds({"a": [1.0, 4.0, 3.0], "b": [2.0, 4.0, 6.0]}, "a", "b")
-    >>> ratio.value, ratio.middle
+    >>> ratio.value, ratio.quartiles
     (0.5, (0.5, 0.75))
     """
     ratios = [mine / theirs for mine, theirs in zip(seconds[what], seconds[against], strict=True)]

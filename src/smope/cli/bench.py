@@ -74,7 +74,7 @@ def _show(console: Console, section: dict[str, Any]) -> None:
     grid = plain_table("", "against", *numbers, right=numbers, fixed=("", "against"))
     for ratio in section["ratios"]:
         bar = "" if ratio["bar"] is None else f"{ratio['bar']:.3g}"
-        middle = "" if ratio["middle"] is None else "{:.3f} to {:.3f}".format(*ratio["middle"])
-        grid.add_row(ratio["what"], ratio["against"], f"{ratio['value']:.3f}", middle, bar)
+        quartiles = "" if ratio["quartiles"] is None else "{:.3f} to {:.3f}".format(*ratio["quartiles"])
+        grid.add_row(ratio["what"], ratio["against"], f"{ratio['value']:.3f}", quartiles, bar)
     console.print(grid)
     say(console, f"medians in {section['unit']}: " + ", ".join(f"{name} {value:.4g}" for name, value in section["medians"].items()), "dim")
