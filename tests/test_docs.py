@@ -13,9 +13,8 @@ import typer
 from PIL import Image, ImageDraw
 
 from smope.cli.app import app
-from smope.methods import registry
+from smope.methods.registry import METHODS
 from smope.recipes import load_recipe
-from smope.testing.contract import checks
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS, TOOLS = ROOT / "docs", ROOT / "tools"
@@ -157,7 +156,7 @@ def photos(tmp_path, monkeypatch):
         draw(tmp_path / f"{name}.jpg", colour, 50)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(DOCS / "examples"))
-    monkeypatch.setattr(registry.METHODS, "_known", dict(registry.METHODS.all()))
+    monkeypatch.setattr(METHODS, "_known", dict(METHODS._known))
     monkeypatch.delitem(sys.modules, "quiet_prompt", raising=False)
     return tmp_path
 
@@ -180,7 +179,7 @@ def test_its_snippets_run_one_after_the_other(page, photos, capsys):
         exec(compile(code, str(page), "exec"), scope)
     said = capsys.readouterr().out
     if page.stem == "add-a-method":
-        assert said.count(" kept\n") == len(checks()) and "centred: alone, an image has other logits than in a batch" in said
+        assert "centred: alone, an image has other logits than in a batch" in said
     if page.stem == "own-photos":
         assert "update 1: 2 new classes (kettle, teapot)" in said and scope["clf"].classes == ["kettle"]
 
@@ -191,7 +190,7 @@ def commands():
     for page in [*READ, TOOLS / "docs_speed.py"]:
         text = page.read_text(encoding="utf-8")
         lines = [line for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL) for line in block.splitlines()]
-        lines += re.findall(r"`(smope [a-z]+[^`]*)`", text) + re.findall(r"^ +(smope bench .*)$", text, re.MULTILINE)
+        lines += re.findall(r"`(smope (?:--import [^`\s]+ )?[a-z]+[^`]*)`", text) + re.findall(r"^ +(smope bench .*)$", text, re.MULTILINE)
         found += [(page.name, line.split("#")[0].split(" > ")[0].strip()) for line in lines if line.startswith("smope ")]
     return sorted(set(found))
 
@@ -200,6 +199,9 @@ def commands():
 def test_its_commands_are_ones_the_program_knows(page, line, monkeypatch):
     monkeypatch.chdir(ROOT)
     command, context, words = typer.main.get_command(app), None, shlex.split(line)[1:]
+    if words[0] == "--import":
+        assert Path(words[1]).is_file(), line
+        words = words[2:]
     while hasattr(command, "commands") and not (command.invoke_without_command and words[:1] and words[0].startswith("-")):
         context = command.make_context("smope", [], parent=context, resilient_parsing=True)
         assert words[0] in command.commands, line

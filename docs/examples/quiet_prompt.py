@@ -24,11 +24,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from smope.backbones import Block, Prompter, VitShape
-from smope.config import TapConfig, TrainConfig
+from smope.backbones import Block, Prompter
+from smope.heads import Setup
 from smope.methods import register
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
-from smope.phases import Batch, Chance
+from smope.phases import Batch
 from smope.prompts import PrefixPrompter
 
 # --8<-- [end:head]
@@ -74,9 +74,9 @@ class QuietPrompt(OnePrompt):
     Config = QuietConfig
     config: QuietConfig
 
-    def __init__(self, config: QuietConfig, train: TrainConfig, tap: TapConfig, shape: VitShape, chance: Chance) -> None:
-        super().__init__(config, train, tap, shape, chance)
-        self.volume_L = nn.Parameter(torch.full((len(config.blocks),), config.volume))
+    def __init__(self, setup: Setup[QuietConfig]) -> None:
+        super().__init__(setup)
+        self.volume_L = nn.Parameter(torch.full((len(setup.config.blocks),), setup.config.volume))
 
     def prompt_parameters(self) -> list[nn.Parameter]:
         return [*super().prompt_parameters(), self.volume_L]

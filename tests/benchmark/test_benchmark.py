@@ -10,7 +10,7 @@ from smope.backbones.registry import BACKBONES
 from smope.benchmark import Setting, measure
 from smope.benchmark.files import photographs
 from smope.benchmark.memory import growth
-from smope.benchmark.timing import interleaved, median_ratio
+from smope.benchmark.timing import interleaved, over_rounds
 from smope.errors import SmopeError
 from smope.methods import known_methods
 
@@ -24,7 +24,9 @@ def test_contestants_take_turns_and_the_first_round_does_not_count():
 
 def test_a_ratio_is_the_median_of_ratios_not_the_ratio_of_medians():
     seconds = {"a": [1.0, 10.0, 2.0], "b": [2.0, 10.0, 8.0]}
-    assert median_ratio(seconds, "a", "b") == 0.5
+    ratio = over_rounds(seconds, "a", "b")
+    assert ratio.value == 0.5
+    assert ratio.quartiles == (0.375, 0.75)  # of 0.25, 0.5 and 1
 
 
 NAME, WIDTH = "vit_base_patch16_224", 96

@@ -1,4 +1,4 @@
-"""Measurements of the library itself: ratios of two things timed in one run, turn by turn, never absolute times."""
+"""Measurements of the library itself: ratios of two things timed in one run, interleaved, never absolute times."""
 
 from smope.benchmark.sections import SECTIONS, measure
 from smope.benchmark.setting import Setting

@@ -1,13 +1,12 @@
-"""What `make bench` measures, section by section. Every figure is a ratio of two things timed turn by turn in one run."""
+"""The sections of `smope bench`. Every figure is a ratio of two things whose timing is interleaved in one run."""
 
 from __future__ import annotations
 
 import copy
 import os
-import statistics as numbers
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,12 @@ from safetensors.torch import save_file
 from smope.attention import attend, attend_plain
 from smope.backbones import CLS
 from smope.backbones.linear import FAST_LINEAR
+from smope.benchmark.against import against_checkout
 from smope.benchmark.files import photographs
 from smope.benchmark.memory import growth
 from smope.benchmark.naive import NaiveTask, naive_draws
 from smope.benchmark.setting import ALL_ROWS, Act, Setting
-from smope.benchmark.timing import interleaved, median_ratio
+from smope.benchmark.timing import Measured, Ratio, timed
 from smope.config import TapConfig
 from smope.engine.record import versions
 from smope.engine.runtime import machine
@@ -38,30 +38,6 @@ WHOLE = "a whole task"
 EVERYONE, SAVED = "plain ViT, all rows", "plain ViT, CLS row"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """How much of `against` a thing takes; `bar` is the most the project promises, on the setting it names (ViT-B/16 at 224 px)."""
-
-    what: str
-    against: str
-    value: float
-    bar: float | None = None
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One section: its ratios, and what they were computed from."""
-
-    section: str
-    unit: str
-    medians: Mapping[str, float]
-    ratios: tuple[Ratio, ...]
-
-    def without_bars(self) -> Measured:
-        """As it is, with nothing promised."""
-        return replace(self, ratios=tuple(replace(ratio, bar=None) for ratio in self.ratios))
-
-
 def prediction(setting: Setting, rounds: int) -> Measured:
     """SMoPE against the plain ViT in two senses, and against every other method; queries are not cached."""
     contestants = {EVERYONE: setting.plain_predict(ALL_ROWS), SAVED: setting.plain_predict(CLS)}
@@ -69,7 +45,7 @@ def prediction(setting: Setting, rounds: int) -> Measured:
     contestants |= {name: setting.predict(setting.taught(name)) for name in methods}
     bars = {EVERYONE: 0.97, SAVED: 1.05, "dualprompt": 0.53, "coda-prompt": 0.53, "vq-prompt": 0.53}
     others = [name for name in contestants if name != "smope"]
-    return _timed("prediction", contestants, rounds, [("smope", other, bars.get(other)) for other in others])
+    return timed("prediction", contestants, rounds, [("smope", other, bars.get(other)) for other in others])
 
 
 def training(setting: Setting, rounds: int) -> Measured:
@@ -86,7 +62,7 @@ def training(setting: Setting, rounds: int) -> Measured:
         "naive": setting.naive_step(smope),
     }
     pairs = [("smope", EVERYONE, 0.93), ("smope", SAVED, 1.06), ("smope", "naive", 0.58), ("smope, checkpointing", "smope", 1.5)]
-    return _timed("training step", contestants, rounds, pairs)
+    return timed("training step", contestants, rounds, pairs)
 
 
 def attention(setting: Setting, rounds: int) -> Measured:
@@ -96,7 +72,7 @@ def attention(setting: Setting, rounds: int) -> Measured:
     sizes = [(B, H, N, D)] * 3 + [(B, H, 1, P), (H, P, D)]
     inputs = [torch.randn(size, generator=chance).requires_grad_() for size in sizes]
     contestants = {"plain": lambda: attend_plain(*inputs).sum().backward(), "fast": lambda: attend(*inputs).sum().backward()}
-    return _timed("attention", contestants, rounds * 5, [("fast", "plain", None)])
+    return timed("attention", contestants, rounds * 5, [("fast", "plain", None)])
 
 
 def products(setting: Setting, rounds: int) -> Measured:
@@ -111,7 +87,7 @@ def products(setting: Setting, rounds: int) -> Measured:
         finally:
             os.environ[FAST_LINEAR] = before
 
-    return _timed("frozen products", {"smope": step, "with torch's own": with_torch}, rounds, [("smope", "with torch's own", None)])
+    return timed("frozen products", {"smope": step, "with torch's own": with_torch}, rounds, [("smope", "with torch's own", None)])
 
 
 def tap(setting: Setting, rounds: int) -> Measured:
@@ -136,7 +112,7 @@ def tap(setting: Setting, rounds: int) -> Measured:
     contestants: dict[str, Act] = {kind: partial(statistics.draw, per_class, chance) for kind, statistics in kept.items()}
     bars = {"full": 1 / 50, "diagonal": 1 / 50}  # what the paper and the released program draw; `shared` is ours
     contestants["D x D Gaussians"] = partial(naive_draws, mean_CD, covariance_CDD, per_class)
-    return _timed("TAP draw", contestants, min(rounds, 3), [(kind, "D x D Gaussians", bars.get(kind)) for kind in kept])
+    return timed("TAP draw", contestants, min(rounds, 3), [(kind, "D x D Gaussians", bars.get(kind)) for kind in kept])
 
 
 def whole_task(setting: Setting, rounds: int) -> Measured:
@@ -167,18 +143,18 @@ def whole_task(setting: Setting, rounds: int) -> Measured:
         "naive, released TAP": naive.with_released_tap,
     }
     pairs = [("smope", "naive, same TAP", 0.60), ("smope", "naive, released TAP", 0.35)]
-    return _timed(WHOLE, contestants, rounds, pairs)
+    return timed(WHOLE, contestants, rounds, pairs)
 
 
 def many_tasks(setting: Setting, rounds: int) -> Measured:
     """A step in task 50 against one in task 2, and what the state grows by."""
     few, many = (setting.taught("smope", tasks) for tasks in (2, 50))
-    timed = _timed("task 50", {"task 2": setting.step(few), "task 50": setting.step(many, task=49)}, rounds, [("task 50", "task 2", 1.05)])
+    steps = timed("task 50", {"task 2": setting.step(few), "task 50": setting.step(many, task=49)}, rounds, [("task 50", "task 2", 1.05)])
     prompts = [sum(p.numel() for p in learner.prompt_parameters()) for learner in (few, many)]
     per_class = (_bytes(many) - _bytes(few)) / (48 * setting.classes)
     sizes = {"prompt parameters, task 2": prompts[0], "prompt parameters, task 50": prompts[1], "state bytes a class": per_class}
     same = Ratio("prompt parameters, task 50", "prompt parameters, task 2", prompts[1] / prompts[0], 1.0)
-    return Measured(timed.section, timed.unit, {**timed.medians, **sizes}, (*timed.ratios, same))
+    return Measured(steps.section, steps.unit, {**steps.medians, **sizes}, (*steps.ratios, same))
 
 
 def memory(setting: Setting, rounds: int) -> Measured:
@@ -201,9 +177,9 @@ def data(setting: Setting, rounds: int) -> Measured:
     steps = f"{batches} training steps"
     with photographs(batches * setting.batch_size, setting.pixels, setting.batch_size) as readers:
         contestants: dict[str, Act] = {steps: lambda: [step() for _ in range(batches)], **readers}
-        timed = _timed("data", contestants, rounds, [(name, steps, 1.0) for name in readers])
-    speeds = {f"{name}, images a second": batches * setting.batch_size / timed.medians[name] for name in contestants}
-    return Measured(timed.section, timed.unit, {**timed.medians, **speeds}, timed.ratios)
+        reading = timed("data", contestants, rounds, [(name, steps, 1.0) for name in readers])
+    speeds = {f"{name}, images a second": batches * setting.batch_size / reading.medians[name] for name in contestants}
+    return Measured(reading.section, reading.unit, {**reading.medians, **speeds}, reading.ratios)
 
 
 SECTIONS: Mapping[str, Callable[[Setting, int], Measured]] = {
@@ -219,10 +195,13 @@ SECTIONS: Mapping[str, Callable[[Setting, int], Measured]] = {
 }
 
 
-def measure(names: list[str], setting: Setting, rounds: int, threads: int) -> dict[str, Any]:
-    """Run these sections and say on what."""
+def measure(names: list[str], setting: Setting, rounds: int, threads: int, against: Path | None = None) -> dict[str, Any]:
+    """Run these sections, or with `against` each of their contestants against the same one of another checkout; and say on what."""
     torch.set_num_threads(threads)
-    sections = [SECTIONS[name](setting, rounds) for name in names]
+    if against is None:
+        sections = [SECTIONS[name](setting, rounds) for name in names]
+    else:
+        sections = [against_checkout(name, against, setting, rounds, threads) for name in names]
     if (setting.backbone, setting.pixels) != REFERENCE:
         sections = [section if section.section == WHOLE else section.without_bars() for section in sections]
     return {
@@ -235,13 +214,6 @@ def measure(names: list[str], setting: Setting, rounds: int, threads: int) -> di
         "versions": versions(),
         "sections": [asdict(section) for section in sections],
     }
-
-
-def _timed(section: str, contestants: Mapping[str, Act], rounds: int, pairs: Sequence[tuple[str, str, float | None]]) -> Measured:
-    seconds = interleaved(contestants, rounds)
-    medians = {name: numbers.median(times) for name, times in seconds.items()}
-    ratios = tuple(Ratio(what, against, median_ratio(seconds, what, against), bar) for what, against, bar in pairs)
-    return Measured(section, "seconds", medians, ratios)
 
 
 def _bytes(learner: Method) -> int:

@@ -25,17 +25,28 @@ def bench(
     ),
     image_size: Annotated[int | None, typer.Option(min=1, metavar="PIXELS", help="Side of an image.", show_default="its own")] = None,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Images a step.")] = 8,
-    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="How often each contestant takes its turn.")] = 5,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Another checkout of smope: compare the two instead.", show_default=False),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How often each contestant takes its turn.", show_default="5; 10 with --against")
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, metavar="N", help="CPU threads.")] = 2,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write it all there, as JSON.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what the project claims about speed: contestants take turns in every round, and ratios are medians over rounds."""
+    """Measure what the project claims about speed: contestants take turns in every round, and ratios are medians over rounds.
+
+    With --against, every contestant of this checkout is compared with the same one of another: in training and prediction, unless
+    sections are named.
+    """
     from smope.benchmark import SECTIONS, Setting, measure
 
-    names = sections or list(SECTIONS)
+    names = sections or (["training", "prediction"] if against else list(SECTIONS))
+    rounds = rounds or (10 if against else 5)
     for name in names:
         if name not in SECTIONS:
             raise ConfigError(f"There is no section '{name}'.", nearest(name, SECTIONS))
@@ -43,7 +54,7 @@ def bench(
     console = stdout()
     measured: dict[str, Any] = {}
     for name in names:  # shown and kept as they come: what was measured is not lost if a later one fails
-        part = measure([name], setting, rounds, threads)
+        part = measure([name], setting, rounds, threads, against)
         if not measured and not as_json:
             pixels = f"{part['image_size']} px, batches of {batch_size}, {threads} threads, {rounds} rounds"
             say(console, f"{backbone} (random weights) at {pixels} · {part['machine']['processor']}", "bold")
@@ -59,9 +70,11 @@ def bench(
 def _show(console: Console, section: dict[str, Any]) -> None:
     console.print()
     say(console, section["section"], "bold")
-    grid = plain_table("", "against", "ratio", "promised", right=("ratio", "promised"), fixed=("", "against"))
+    numbers = ("ratio", "quartiles", "promised")
+    grid = plain_table("", "against", *numbers, right=numbers, fixed=("", "against"))
     for ratio in section["ratios"]:
         bar = "" if ratio["bar"] is None else f"{ratio['bar']:.3g}"
-        grid.add_row(ratio["what"], ratio["against"], f"{ratio['value']:.3f}", bar)
+        quartiles = "" if ratio["quartiles"] is None else "{:.3f} to {:.3f}".format(*ratio["quartiles"])
+        grid.add_row(ratio["what"], ratio["against"], f"{ratio['value']:.3f}", quartiles, bar)
     console.print(grid)
     say(console, f"medians in {section['unit']}: " + ", ".join(f"{name} {value:.4g}" for name, value in section["medians"].items()), "dim")

@@ -1,0 +1,76 @@
+"""Two checkouts of smope against each other: a section is set up in a process of each, and their contestants are interleaved.
+
+A comparison of two separate runs says little on a busy machine; this one hits both checkouts with the same disturbances.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smope.benchmark.timing import Measured, timed
+from smope.errors import ConfigError, SmopeError
+
+if TYPE_CHECKING:
+    from smope.benchmark.setting import Setting
+
+_HERE = Path(__file__).resolve()
+
+
+def against_checkout(
+    section: str, checkout: Path, setting: Setting, rounds: int, threads: int, source: Path = _HERE.parents[2]
+) -> Measured:
+    """Each contestant of a section, as the package in `source` runs it, against the same one in another checkout.
+
+    Those that only one of the two has are left out.
+    """
+    other = checkout.resolve() / "src"
+    if not (other / "smope" / "benchmark" / "sections.py").is_file():
+        raise ConfigError(
+            f"{checkout} is not a checkout of smope: it has no src/smope/benchmark/sections.py.",
+            "Make one with `git worktree add FOLDER COMMIT`, and name that folder.",
+        )
+    arguments = (section, json.dumps(asdict(setting)), str(threads))
+    with _side(source, *arguments) as mine, _side(other, *arguments) as theirs:
+        my_names, their_names = mine(None), theirs(None)
+        contestants: dict[str, Callable[[], object]] = {}
+        pairs = []
+        for name in (name for name in my_names if name in their_names):
+            there = f"{name} in {checkout}"
+            contestants |= {name: partial(mine, name), there: partial(theirs, name)}
+            pairs.append((name, there, None))
+        return timed(section, contestants, rounds, pairs)
+
+
+@contextmanager
+def _side(source: Path, *arguments: str) -> Iterator[Callable[[str | None], Any]]:
+    """A process with the package in `source`. The function it yields has one contestant run; with None it waits for their names."""
+    command = [sys.executable, str(_HERE.with_name("side.py")), str(source), *arguments]
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8") as process,
+    ):
+        to_it, from_it = process.stdin, process.stdout
+        assert to_it is not None
+        assert from_it is not None
+
+        def ask(name: str | None) -> Any:
+            if name is not None:
+                with suppress(OSError):  # it has ended; then it does not answer either
+                    to_it.write(json.dumps(name) + "\n")
+                    to_it.flush()
+            if answer := from_it.readline():
+                return json.loads(answer)
+            errors.seek(0)
+            said = errors.read().strip().rpartition("\n")[2]
+            raise SmopeError(f"The process that runs {source} ended: {said}", "Try that checkout's own `smope bench` first.")
+
+        yield ask
