@@ -10,8 +10,9 @@ from types import TracebackType
 from rich.console import Console, Group, RenderableType
 
 from smope.cli.console import duration, is_live, one_line, say
-from smope.cli.progress import AtTheFoot, Clock, fitted
+from smope.cli.progress import AtTheFoot, fitted
 from smope.many import RunTask, Status
+from smope.progress import Clock
 
 _STOPPING = "stopping: every run saves itself after its step; Ctrl-C again quits at once"
 _SECONDS_BETWEEN_LINES = 20.0
