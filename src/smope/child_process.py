@@ -54,10 +54,8 @@ class Child:
         self._listener.start()
 
     def send(self, message: Message) -> None:
-        """Hand it a message; a child that has just died takes none, and the end of its messages tells."""
-        with suppress(OSError, ValueError):  # the latter where its input is closed
-            self._in.write(json.dumps(message) + "\n")
-            self._in.flush()
+        """Send a message. Errors are ignored: a child that is gone shows as the end of its messages."""
+        _write(self._in, message)
 
     def close(self) -> None:
         """End its input."""
@@ -69,7 +67,7 @@ class Child:
         self._process.kill()
 
     def end(self, patience: float = 0.0) -> int:
-        """See it end within `patience` seconds, or kill it, with all that it has started; its exit code."""
+        """End its input, wait `patience` seconds, kill it and all that it has started, and return its exit code."""
         self.close()
         try:
             self._process.wait(patience)
@@ -84,12 +82,14 @@ class Child:
         return code
 
     def _listen(self) -> None:
-        for line in iter(partial(self._out.readline, LINE_LIMIT), ""):
-            if not line.endswith("\n"):  # cut off by its death, or longer than any message is
-                self.kill()
-                break
-            self._hear(json.loads(line))
-        self._hear(None)
+        try:
+            for line in iter(partial(self._out.readline, LINE_LIMIT), ""):
+                if not line.endswith("\n"):  # cut off by its death, or longer than any message is
+                    self.kill()
+                    break
+                self._hear(json.loads(line))
+        finally:
+            self._hear(None)
 
 
 class Parent:
@@ -107,14 +107,12 @@ class Parent:
         return self._inbox.get()
 
     def interrupts(self) -> bool:
-        """Whether a message or the end has come in the meantime: a child at work is told nothing but to stop."""
+        """True if a message or the end of the input has come in the meantime: to a child at work, either means stop."""
         return not self._inbox.empty()
 
     def tell(self, message: Message) -> None:
-        """Send a message; where nobody is left to hear it, the end of the input says so too."""
-        with suppress(OSError):
-            self._out.write(json.dumps(message) + "\n")
-            self._out.flush()
+        """Send a message. Errors are ignored: a parent that is gone shows as the end of the input."""
+        _write(self._out, message)
 
     def _listen(self, gone: Callable[[], object]) -> None:
         for line in sys.stdin:
@@ -122,3 +120,9 @@ class Parent:
                 self._inbox.put(json.loads(line))
         self._inbox.put(None)
         gone()
+
+
+def _write(pipe: IO[str], message: Message) -> None:
+    with suppress(OSError, ValueError):  # the reader is gone, or the pipe is closed
+        pipe.write(json.dumps(message) + "\n")
+        pipe.flush()

@@ -83,7 +83,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def in_a_line(error: BaseException, most: int = 160) -> str:
-    """What another library's error says, to stand inside a sentence of ours: one line, no full stop, cut between words.
+    """The text of another library's error, to be part of a sentence: one line, no full stop, cut between words.
 
     >>> in_a_line(ValueError("bad\\n  magic number.")), in_a_line(KeyError()), in_a_line(OSError("no such thing here"), most=12)
     ('bad magic number', 'KeyError', 'no such …')

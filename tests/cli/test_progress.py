@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from smope.cli.progress import Display, Plain, Quiet, Reporter, Stream, fitted, reporter
-from smope.progress import Stage
+from smope.progress import Line, Stage
 
 
 class Clock:
@@ -28,6 +28,13 @@ def stage(task: int, tasks: int, number: int = 1) -> Stage:
     return Stage("train", number, 3, 60.0, 20.0, task, tasks)
 
 
+def opened(stream: Stream, task: int, tasks: int, number: int = 1) -> Line:
+    """A bar of ten steps in this place."""
+    line = Line("Learning", 10, stage=stage(task, tasks, number))
+    stream.see(line)
+    return line
+
+
 def text_console(terminal: bool = False) -> Console:
     return Console(file=io.StringIO(), force_terminal=terminal, width=100, markup=False, highlight=False, color_system=None)
 
@@ -42,44 +49,54 @@ def written(shown: Reporter) -> str:
 
 def test_the_stream_is_guessed_from_the_task_before(clock: Clock) -> None:
     stream = Stream(clock)
-    stream.see(stage(1, 4))
+    opened(stream, 1, 4)
     assert stream.left() is None
     clock.now += 30
-    stream.see(stage(2, 4))
+    line = opened(stream, 2, 4)
     assert stream.left() == pytest.approx(90)
     clock.now += 10
     assert stream.left() == pytest.approx(80)
-    assert stream.share() == pytest.approx((1 + 1 / 3) / 4)
+    line.advance(5)
+    assert stream.share() == pytest.approx((1 + 30 / 80) / 4), "of the task's work, by what it is"
 
 
 def test_a_task_entered_in_its_middle_is_no_measure(clock: Clock) -> None:
     stream = Stream(clock)
-    stream.see(stage(3, 5, 2))  # resumed here
+    opened(stream, 3, 5, 2)  # resumed here
     clock.now += 2
-    stream.see(stage(4, 5))
+    opened(stream, 4, 5)
     assert stream.left() is None
     clock.now += 30
-    stream.see(stage(5, 5))
+    opened(stream, 5, 5)
     assert stream.left() == pytest.approx(30)
 
 
 def test_a_second_run_starts_its_own_count(clock: Clock) -> None:
     stream = Stream(clock)
-    stream.see(stage(1, 2))
+    opened(stream, 1, 2)
     clock.now += 30
-    stream.see(stage(2, 2))
-    stream.see(stage(1, 2))
+    opened(stream, 2, 2)
+    opened(stream, 1, 2)
     assert stream.left() is None and stream.share() == 0
 
 
 def test_a_bar_outside_a_stream_leaves_its_place_as_it_is(clock: Clock) -> None:
     stream = Stream(clock)
-    for lone in (None, stage(1, 0)):
-        stream.see(lone)
-        assert stream.stage is None
-    stream.see(stage(2, 4))
-    stream.see(None)
+    opened(stream, 2, 4)
+    stream.see(Line("Unpacking", 10))
     assert stream.stage == stage(2, 4)
+
+
+def test_a_lone_update_is_reckoned_from_the_pace_of_its_bar(clock: Clock) -> None:
+    stream = Stream(clock)
+    for number in (1, 1):  # the second update begins anew
+        line = Line("Learning", 60, "steps", stage(5, 0, number), clock)
+        stream.see(line)
+        assert stream.share() == 0 and stream.left() is None
+        line.advance(0)
+        clock.now += 30
+        line.advance(30)
+        assert stream.share() == pytest.approx(30 / 80) and stream.left() == pytest.approx(50)
 
 
 # -- plain lines -----------------------------------------------------------------------------------------------------------
@@ -100,7 +117,11 @@ def test_a_lone_update_has_phases_and_no_task(clock: Clock) -> None:
     with Plain(text_console(), clock) as shown, shown.bar("Rehearsing all classes", 9, stage=stage(1, 0, 3)) as bar:
         clock.now += 11
         bar.advance()
-    assert written(shown) == "phase 3/3 (train) · Rehearsing all classes · 1/9\n"
+        bar.advance()
+        assert "to the end" in shown.sentence()
+    assert written(shown) == "update · phase 3/3 (train) · Rehearsing all classes · 1/9\n"
+    with shown.bar("Predicting", 2, "pictures"):
+        assert shown.sentence() == "Predicting · 0/2 pictures", "the update is over"
 
 
 def test_a_remark_is_always_said_and_cannot_carry_control_characters(clock: Clock) -> None:
@@ -148,7 +169,7 @@ def drawn(shown: Display) -> str:
 
 def test_the_display_shows_task_phase_epoch_loss_and_both_times(clock: Clock) -> None:
     shown = Display(text_console(terminal=True), clock)
-    shown.stream.see(stage(1, 10))
+    opened(shown.stream, 1, 10)
     clock.now += 60
     with shown.bar("Learning again", 100, "steps", stage(2, 10, 2)) as bar:
         bar.advance()
@@ -160,6 +181,21 @@ def test_the_display_shows_task_phase_epoch_loss_and_both_times(clock: Clock) ->
     for word in ("task 2/10", "phase 2/3", "Learning", "11/100 steps", "epoch 1/6 · loss 0.312", "1:29 left", "about 9 min to the end"):
         assert word in seen, seen
     assert all(len(line) <= 100 for line in seen.splitlines())
+
+
+def test_the_display_of_a_lone_update_shows_how_far_the_whole_of_it_is(clock: Clock) -> None:
+    shown = Display(text_console(terminal=True), clock)
+    with shown.bar("Reading pictures", 9, "pictures"):
+        assert "update" not in drawn(shown) and "Reading pictures" in drawn(shown)
+    with shown.bar("Learning", 60, "steps", stage(5, 0)) as bar:
+        bar.advance(0)
+        clock.now += 30
+        bar.advance(30)
+        seen = drawn(shown)
+    for word in ("update", "phase 1/3", "about 50 s to the end", "Learning", "30/60 steps", "0:30 left"):
+        assert word in seen, seen
+    with shown.bar("Predicting", 9, "pictures"):
+        assert "update" not in drawn(shown), "it is over"
 
 
 ROWS = [

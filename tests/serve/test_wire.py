@@ -59,16 +59,6 @@ def test_the_share_is_that_of_the_work_and_the_time_left_is_that_of_all_that_fol
     assert page.told[-1]["left"] == 0
 
 
-def test_a_share_never_goes_back_even_where_the_work_to_come_turns_out_to_be_more() -> None:
-    page = Page()
-    first, _, _ = stages([50, 50, 0])
-    page.walk("one", 10, 1, first)
-    for more in stages([50, 500, 5000])[1:]:
-        page.walk("more", 10, 1, more)
-    shares = [entry["share"] for entry in page.told]
-    assert shares == sorted(shares) and len(set(shares)) > 20, "nor does it stand still"
-
-
 def test_what_comes_before_the_update_takes_a_small_part_of_the_whole() -> None:
     page = Page()
     page.walk("Fetching weights", 50, 0.1)

@@ -134,12 +134,11 @@ class Loop:
 
     def _stage(self, task: Task, phases: Sequence[Phase]) -> Stage:
         """Where the phase at hand, or the evaluation that follows them in a stream, stands in the update."""
-        at, names = self.position.phase, [phase.name for phase in phases]
-        work = [phase_passes(self.method, phase, len(task.train)) for phase in phases]
+        at, work = self.position.phase, [phase_passes(self.method, phase, len(task.train)) for phase in phases]
         if self.stream:
-            names.append("evaluate")
             work.append(sum(map(len, self._judging(task))) * self.method.passes(training=False))
-        return Stage(names[at], at + 1, len(names), work[at], sum(work[at + 1 :]), task.index + 1, len(self.stream))
+        name = phases[at].name if at < len(phases) else "evaluate"
+        return Stage(name, at + 1, len(work), work[at], sum(work[at + 1 :]), task.index + 1, len(self.stream))
 
     def _train(self, task: Task, update: Update, phase: Train, stage: Stage) -> None:
         steps, batches = self._source(task, update, phase)

@@ -39,7 +39,7 @@ class Crew(ABC):
     @property
     @abstractmethod
     def is_busy(self) -> bool:
-        """Whether some run is under way."""
+        """True while some run is under way."""
 
     @abstractmethod
     def listen(self, stopping: bool) -> Iterator[Outcome | None]:

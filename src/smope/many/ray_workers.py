@@ -149,7 +149,7 @@ class _RayCrew(Crew):
             self._ray.cancel(reference, force=True)
 
     def _room(self) -> int:
-        """How many runs Ray has room for. It would queue more, but later tasks may depend on earlier outcomes."""
+        """The number of runs Ray has room for. It would queue more, but later tasks may depend on earlier outcomes."""
         if self._way.jobs is not None:
             return self._way.jobs
         have = self._ray.cluster_resources()

@@ -34,7 +34,7 @@ class RunTask:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is: the bar that is open, what stands beside it, and what it last said."""
+    """A run's progress: the bar that is open, the note beside it, and its last remark."""
 
     where: str = ""
     done: float = 0.0

@@ -6,14 +6,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from smope.engine.loop import Interrupted
 from smope.engine.run import FolderBusy, run
 from smope.errors import Problem, SmopeError
 from smope.many.tasks import Record, RunTask, Status, Stop
-from smope.progress import Bar, Stage
+from smope.progress import Bar, Line, Stage
 
 _SECONDS_BETWEEN_POSTS = 0.5
 _SECONDS_FOR_THE_DEAD = 20.0  #: a killed worker's decoding processes hold its folder until they notice
@@ -23,29 +22,23 @@ class Reporting:
     """A `Progress` that posts what a screen of many runs has room for, now and then."""
 
     def __init__(self, post: Callable[[Status], None]) -> None:
-        self._post = post
-        self._status = Status()
-        self._posted = 0.0
+        self._post, self._posted = post, 0.0
+        self._said = ""
+        self._line = Line("", None)
 
     @contextmanager
     def bar(self, label: str, total: float | None, unit: str = "", stage: Stage | None = None) -> Iterator[Bar]:
-        where = f"{stage.place} · {label}" if stage and stage.tasks else label
-        self._change(where=where, done=0.0, total=total, note="")
-        yield self
-
-    def advance(self, amount: float = 1) -> None:
-        self._change(done=self._status.done + amount)
-
-    def note(self, text: str) -> None:
-        self._change(note=text)
+        self._line = Line(f"{stage.place} · {label}" if stage else label, total, unit, stage, advanced=self._tell)
+        self._tell(self._line)
+        yield self._line
 
     def say(self, text: str) -> None:
-        self._change(said=text)
+        self._said = text
+        self._tell(self._line)
 
-    def _change(self, **fields: Any) -> None:
-        self._status = replace(self._status, **fields)
+    def _tell(self, line: Line) -> None:
         if time.monotonic() - self._posted >= _SECONDS_BETWEEN_POSTS:
-            self._post(self._status)
+            self._post(Status(line.label, line.done, line.total, line.remark, self._said))
             self._posted = time.monotonic()
 
 

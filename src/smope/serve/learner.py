@@ -61,11 +61,11 @@ class Job:
         self._changed = asyncio.Event()
 
     async def watch(self, patience: float) -> AsyncIterator[bool]:
-        """True whenever something has changed, False when nothing did for `patience` seconds; ends when the job's end was told."""
-        told: asyncio.Event | None = None
+        """True whenever something has changed, False when nothing did for `patience` seconds; ends when the job's end was reported."""
+        seen: asyncio.Event | None = None
         while True:
-            if (changed := self._changed) is not told:  # also where that was while the watcher was busy with what it was told last
-                told = changed
+            if (changed := self._changed) is not seen:  # also if it changed while the watcher was busy with the last change
+                seen = changed
                 yield True
             elif self.is_over:
                 return
@@ -127,7 +127,7 @@ class Learner:
         return job
 
     def place(self, job: Job) -> int:
-        """How many changes come before this one."""
+        """The number of changes that come before this one."""
         if job.state != "waiting":
             return 0
         ahead = list(self.jobs.values()).index(job)
@@ -156,7 +156,7 @@ class Learner:
             await anyio.to_thread.run_sync(self.sweep)
 
     def stop(self) -> None:
-        """End what is under way and what waits. Whoever watches is told, so that no stream holds up the server's end."""
+        """End the change under way and those that wait. Watchers are notified, so that no stream holds up the server's end."""
         if self._worker is not None:
             self._worker.cancel()
         for job in self.jobs.values():
@@ -222,8 +222,8 @@ class Learner:
         news: asyncio.Queue[Message | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         teacher = self._teacher = Child("smope.serve.teacher", lambda message: loop.call_soon_threadsafe(news.put_nowait, message))
-        message: Message | None = {}
         last: Message = {}
+        patience = 0.0
         try:
             teacher.send(order)
             if job.is_stopping:  # asked to before there was anyone to ask
@@ -234,10 +234,10 @@ class Learner:
                     job.set(progress=last["progress"])
                 elif "say" in last:
                     job.set(remark=last["say"])
+            patience = _GRACE_SECONDS  # it has said all and is about to go; before that, it is the server that goes
         finally:
             self._teacher = None
-            # where its messages have not come to their end, the server is about to
-            code = await anyio.to_thread.run_sync(teacher.end, 0.0 if message is not None else _GRACE_SECONDS)
+            code = await anyio.to_thread.run_sync(teacher.end, patience)
         return _outcome(last, job, code)
 
 

@@ -94,7 +94,7 @@ def _plain(report: UpdateReport, called: Callable[[str], str]) -> dict[str, Any]
 
 
 def _caller(folder: Path, names: dict[str, str]) -> Callable[[str], str]:
-    """What gives a text back with the pictures of `folder` called as their sender called them."""
+    """A function that replaces the paths of `folder` in a text by the names that the sender gave its pictures."""
     ours = re.compile(re.escape(f"{folder}{os.sep}") + "([0-9]+)")
     return lambda text: ours.sub(lambda found: names[found.group(1)], text)
 
