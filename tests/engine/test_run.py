@@ -139,7 +139,12 @@ def test_a_bar_knows_its_stage_its_work_and_the_work_that_follows(pictures, name
         assert stages[-1].name == "evaluate" and stages[-1].after == 0 < stages[-1].work
         for now, then in itertools.pairwise(stages):  # nobody changes his mind on the way, so the share done is that of the work
             assert now.after == then.work + then.after and now.work > 0
-        assert {label for label, _ in walk} == {"Learning", "Remembering what the classes look like", "Rehearsing all classes", "Evaluating"}
+        assert {label for label, _ in walk} == {
+            "Learning",
+            "Remembering what the classes look like",
+            "Rehearsing all classes",
+            "Evaluating",
+        }
 
 
 def test_work_is_counted_in_passes_of_an_image(pictures):
