@@ -23,7 +23,7 @@ from smope.config import TapConfig, TrainConfig
 from smope.methods import set_up
 from smope.methods.smope import Smope
 from smope.phases import Chance
-from smope.progress import Bar
+from smope.progress import Bar, Stage
 
 T = TypeVar("T")
 #: two tasks of two classes: 80 on the first, then 60 and 90
@@ -75,16 +75,19 @@ def random_vit(shape: VitShape, image_size: int, spread: float, dtype: torch.dty
 
 
 class Heard:
-    """A progress that remembers what was said, and of each bar its label, its total and its steps."""
+    """A progress that remembers what was said, of each bar its label, its total and its steps, and the stages of an update."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.stages: list[tuple[str, Stage]] = []
         self.bars: list[tuple[str, float | None, list[float]]] = []
 
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def bar(self, label: str, total: float | None, unit: str = "") -> AbstractContextManager[Bar]:
+    def bar(self, label: str, total: float | None, unit: str = "", stage: Stage | None = None) -> AbstractContextManager[Bar]:
+        if stage is not None:
+            self.stages.append((label, stage))
         steps: list[float] = []
         self.bars.append((label, total, steps))
         return nullcontext(self.bar_of(steps))

@@ -60,6 +60,13 @@ def test_a_space_can_be_written_down_and_read_again():
     assert again.names == [None, "kettle"] and again.rows(["kettle"]) == [1] and again.add(["spoon"]) == [2]
 
 
+def test_a_copy_learns_without_the_original():
+    labels = LabelSpace(["cup", None, "kettle"])
+    other = labels.copy()
+    assert other.add(["kettle", "spoon"]) == [2, 3] and other.retire("cup") == 0
+    assert labels.names == ["cup", None, "kettle"] and labels.rows(["cup"]) == [0] and "spoon" not in labels
+
+
 def test_two_classes_of_one_name_are_refused():
     with pytest.raises(DataError, match="twice"):
         LabelSpace(["cup", "cup"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 
 class SmopeError(Exception):
@@ -39,6 +41,32 @@ class NumericsError(SmopeError):
     """Training left the finite numbers."""
 
 
+@dataclass(frozen=True)
+class Problem:
+    """An error on its way to another process or to a client: what was wrong, and what to do."""
+
+    error: str
+    remedy: str = ""
+    not_finite: bool = False  #: the kind of error that has an exit code of its own
+
+    @classmethod
+    def of(cls, error: BaseException, remedy: str = "") -> Problem:
+        """From an exception; `remedy` is what to do where the exception itself does not say."""
+        if isinstance(error, SmopeError):
+            return cls(error.problem, error.remedy, isinstance(error, NumericsError))
+        if isinstance(error, OSError):
+            return cls(f"{error.filename or 'A file'}: {error.strerror or error}.", remedy)
+        return cls(f"Unexpected error: {type(error).__name__}: {in_a_line(error)}.", remedy)
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields; `Problem(**fields)` is the way back."""
+        return {"error": self.error, "remedy": self.remedy} | ({"not_finite": True} if self.not_finite else {})
+
+    def exception(self) -> SmopeError:
+        """As what it was, for the edges of the program."""
+        return (NumericsError if self.not_finite else SmopeError)(self.error, self.remedy)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelt name: the nearest known one, or the whole list when nothing is near; it may be empty.
 
@@ -55,7 +83,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def in_a_line(error: BaseException, most: int = 160) -> str:
-    """What another library's error says, to stand inside a sentence of ours: one line, no full stop, cut between words.
+    """The text of another library's error, to be part of a sentence: one line, no full stop, cut between words.
 
     >>> in_a_line(ValueError("bad\\n  magic number.")), in_a_line(KeyError()), in_a_line(OSError("no such thing here"), most=12)
     ('bad magic number', 'KeyError', 'no such …')

@@ -42,6 +42,10 @@ class LabelSpace:
         """The classes that can be predicted."""
         return [name for name in self._names if name is not None]
 
+    def copy(self) -> LabelSpace:
+        """The same classes, for a learner of its own."""
+        return LabelSpace(self._names)
+
     def add(self, names: Iterable[str]) -> list[int]:
         """The rows of `names`; a name not seen before gets the next free row."""
         rows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -173,6 +173,11 @@ class Train:
     draws: Draws | None = None
     span: tuple[int, int] | None = None  #: of a schedule shared with other phases: epochs before this one, and epochs in all
 
+    @property
+    def title(self) -> str:
+        """Its purpose in words; the first one stands alone where there is little room."""
+        return "Rehearsing all classes" if self.draws else "Learning"
+
 
 Fold = Callable[
     [Any, Tensor, Tensor], Any
@@ -186,6 +191,8 @@ class Collect:
     Tensors of a step have a row an image, and are laid together in image order. Those that `folds` names are folded into something
     smaller as they come, a sum for instance, so that memory does not grow with the images.
     """
+
+    title: ClassVar[str] = "Remembering what the classes look like"  #: as that of `Train`
 
     name: str
     step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from smope.cli.progress import Display, Line, Plain, Quiet, Reporter, Stream, fitted, reporter
-from smope.engine.run import run
-from smope.methods import resolve
-from smope.recipes import load_recipe
+from smope.cli.progress import Display, Plain, Quiet, Reporter, Stream, fitted, reporter
+from smope.progress import Line, Stage
 
 
 class Clock:
@@ -27,6 +24,17 @@ def clock() -> Clock:
     return Clock()
 
 
+def stage(task: int, tasks: int, number: int = 1) -> Stage:
+    return Stage("train", number, 3, 60.0, 20.0, task, tasks)
+
+
+def opened(stream: Stream, task: int, tasks: int, number: int = 1) -> Line:
+    """A bar of ten steps in this place."""
+    line = Line("Learning", 10, stage=stage(task, tasks, number))
+    stream.see(line)
+    return line
+
+
 def text_console(terminal: bool = False) -> Console:
     return Console(file=io.StringIO(), force_terminal=terminal, width=100, markup=False, highlight=False, color_system=None)
 
@@ -36,84 +44,84 @@ def written(shown: Reporter) -> str:
     return shown.console.file.getvalue()
 
 
-# -- time left -------------------------------------------------------------------------------------------------------------
-
-
-def test_time_left_follows_the_pace(clock: Clock) -> None:
-    line = Line("train", 100, "steps", clock)
-    line.advance(10)
-    clock.now += 20
-    line.advance(10)  # ten in twenty seconds: eighty more in a hundred and sixty
-    assert line.left() == pytest.approx(160)
-
-
-def test_what_a_resumed_run_had_done_before_is_no_pace(clock: Clock) -> None:
-    line = Line("train", 100, "steps", clock)
-    line.advance(60)
-    clock.now += 5
-    line.advance()
-    assert line.left() == pytest.approx(39 * 5)
-
-
-def test_nothing_is_promised_before_there_is_a_pace(clock: Clock) -> None:
-    line = Line("train", 100, "steps", clock)
-    assert line.left() is None
-    line.advance()
-    assert line.left() is None
-    assert Line("reading", None, "files", clock).left() is None
+# -- the stream -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_stream_is_guessed_from_the_task_before(clock: Clock) -> None:
     stream = Stream(clock)
-    assert stream.see("task 1/4 · train") == "train"
+    opened(stream, 1, 4)
     assert stream.left() is None
     clock.now += 30
-    stream.see("task 2/4 · train")
+    line = opened(stream, 2, 4)
     assert stream.left() == pytest.approx(90)
     clock.now += 10
     assert stream.left() == pytest.approx(80)
-    assert stream.share() == pytest.approx((1 + 1 / 3) / 4)
+    line.advance(5)
+    assert stream.share() == pytest.approx((1 + 30 / 80) / 4), "of the task's work, by what it is"
 
 
 def test_a_task_entered_in_its_middle_is_no_measure(clock: Clock) -> None:
     stream = Stream(clock)
-    stream.see("task 3/5 · train")  # resumed here
+    opened(stream, 3, 5, 2)  # resumed here
     clock.now += 2
-    stream.see("task 4/5 · train")
+    opened(stream, 4, 5)
     assert stream.left() is None
     clock.now += 30
-    stream.see("task 5/5 · train")
+    opened(stream, 5, 5)
     assert stream.left() == pytest.approx(30)
 
 
 def test_a_second_run_starts_its_own_count(clock: Clock) -> None:
     stream = Stream(clock)
-    stream.see("task 1/2 · train")
+    opened(stream, 1, 2)
     clock.now += 30
-    stream.see("task 2/2 · train")
-    stream.see("task 1/2 · train")
+    opened(stream, 2, 2)
+    opened(stream, 1, 2)
     assert stream.left() is None and stream.share() == 0
 
 
-def test_the_engine_names_its_bars_as_we_read_them(recipe: Path) -> None:
-    """The place in the stream is read from the labels: if the engine words them otherwise, this is where it shows."""
-    shown = Quiet(text_console())
-    run(resolve(load_recipe(recipe, ["train.epochs=1"])), progress=shown)
-    assert (shown.stream.task, shown.stream.tasks) == (3, 3)
+def test_a_bar_outside_a_stream_leaves_its_place_as_it_is(clock: Clock) -> None:
+    stream = Stream(clock)
+    opened(stream, 2, 4)
+    stream.see(Line("Unpacking", 10))
+    assert stream.stage == stage(2, 4)
+
+
+def test_a_lone_update_is_reckoned_from_the_pace_of_its_bar(clock: Clock) -> None:
+    stream = Stream(clock)
+    for number in (1, 1):  # the second update begins anew
+        line = Line("Learning", 60, "steps", stage(5, 0, number), clock)
+        stream.see(line)
+        assert stream.share() == 0 and stream.left() is None
+        line.advance(0)
+        clock.now += 30
+        line.advance(30)
+        assert stream.share() == pytest.approx(30 / 80) and stream.left() == pytest.approx(50)
 
 
 # -- plain lines -----------------------------------------------------------------------------------------------------------
 
 
 def test_plain_lines_come_a_few_a_minute_and_say_everything(clock: Clock) -> None:
-    with Plain(text_console(), clock) as shown, shown.bar("task 2/5 · train", 600, "steps") as bar:
+    with Plain(text_console(), clock) as shown, shown.bar("Learning", 600, "steps", stage(2, 5)) as bar:
         bar.note("epoch 1/6 · loss 2.301")
         for _ in range(30):
             clock.now += 1
             bar.advance()
     lines = written(shown).splitlines()
     assert len(lines) == 3
-    assert lines[0] == "task 2/5 · train · 10/600 steps · epoch 1/6 · loss 2.301 · 9:50 left"
+    assert lines[0] == "task 2/5 · phase 1/3 (train) · Learning · 10/600 steps · epoch 1/6 · loss 2.301 · 9:50 left"
+
+
+def test_a_lone_update_has_phases_and_no_task(clock: Clock) -> None:
+    with Plain(text_console(), clock) as shown, shown.bar("Rehearsing all classes", 9, stage=stage(1, 0, 3)) as bar:
+        clock.now += 11
+        bar.advance()
+        bar.advance()
+        assert "to the end" in shown.sentence()
+    assert written(shown) == "update · phase 3/3 (train) · Rehearsing all classes · 1/9\n"
+    with shown.bar("Predicting", 2, "pictures"):
+        assert shown.sentence() == "Predicting · 0/2 pictures", "the update is over"
 
 
 def test_a_remark_is_always_said_and_cannot_carry_control_characters(clock: Clock) -> None:
@@ -161,17 +169,33 @@ def drawn(shown: Display) -> str:
 
 def test_the_display_shows_task_phase_epoch_loss_and_both_times(clock: Clock) -> None:
     shown = Display(text_console(terminal=True), clock)
-    shown.stream.see("task 1/10 · train")
+    opened(shown.stream, 1, 10)
     clock.now += 60
-    with shown.bar("task 2/10 · train", 100, "steps") as bar:
+    with shown.bar("Learning again", 100, "steps", stage(2, 10, 2)) as bar:
         bar.advance()
         clock.now += 10
         bar.advance(10)
         bar.note("epoch 1/6 · loss 0.312")
         seen = drawn(shown)
-    for word in ("task 2/10", "train", "11/100 steps", "epoch 1/6 · loss 0.312", "1:29 left", "about 9 min to the end"):
+    assert "again" not in seen, "a phase's first word says it; there is little room"
+    for word in ("task 2/10", "phase 2/3", "Learning", "11/100 steps", "epoch 1/6 · loss 0.312", "1:29 left", "about 9 min to the end"):
         assert word in seen, seen
     assert all(len(line) <= 100 for line in seen.splitlines())
+
+
+def test_the_display_of_a_lone_update_shows_how_far_the_whole_of_it_is(clock: Clock) -> None:
+    shown = Display(text_console(terminal=True), clock)
+    with shown.bar("Reading pictures", 9, "pictures"):
+        assert "update" not in drawn(shown) and "Reading pictures" in drawn(shown)
+    with shown.bar("Learning", 60, "steps", stage(5, 0)) as bar:
+        bar.advance(0)
+        clock.now += 30
+        bar.advance(30)
+        seen = drawn(shown)
+    for word in ("update", "phase 1/3", "about 50 s to the end", "Learning", "30/60 steps", "0:30 left"):
+        assert word in seen, seen
+    with shown.bar("Predicting", 9, "pictures"):
+        assert "update" not in drawn(shown), "it is over"
 
 
 ROWS = [

@@ -118,12 +118,12 @@ def test_a_run_that_cannot_be_and_a_worker_that_always_dies_do_not_hold_up_the_o
     lost = values()
     bad = RunTask("bad", resolve({**lost, "data": {**lost["data"], "root": str(tmp_path / "nowhere")}}), tmp_path / "bad")
     outcomes = {outcome.task.label: outcome for outcome in Processes(1).carry_out([bad, good])}
-    assert outcomes["good"].record and "nowhere" in outcomes["bad"].failure.problem and outcomes["bad"].failure.remedy
+    assert outcomes["good"].record and "nowhere" in outcomes["bad"].failure.error and outcomes["bad"].failure.remedy
     (tmp_path / "python").write_text("#!/bin/sh\necho no such luck >&2\nexit 1\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     (outcome,) = Processes(1).carry_out([good])
-    assert "died 3 times" in outcome.failure.problem and "code 1" in outcome.failure.problem
+    assert "died 3 times" in outcome.failure.error and "code 1" in outcome.failure.error
     assert "no such luck" in (tmp_path / "good" / "worker.log").read_text()
 
 

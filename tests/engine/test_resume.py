@@ -84,17 +84,17 @@ def uninterrupted(pictures, tmp_path_factory):
 
 
 class Watch:
-    """A progress that knows where the run is, and asks it to stop (or breaks it) after `count` of the bar called `label`."""
+    """A progress that knows where the run is, and asks it to stop (or breaks it) after `count` of the stage `where`."""
 
-    def __init__(self, label, count, breaks=False):
-        self.wanted, self.count, self.breaks = label, count, breaks
-        self.label, self.done = "", 0
+    def __init__(self, where, count, breaks=False):
+        self.wanted, self.count, self.breaks = where, count, breaks
+        self.where, self.done = "", 0
 
     @contextmanager
-    def bar(self, label, total, unit=""):
-        self.label, self.done = label, 0
+    def bar(self, label, total, unit="", stage=None):
+        self.where, self.done = f"{stage.place} · {stage.name}" if stage else label, 0
         yield self
-        self.label = ""
+        self.where = ""
 
     def advance(self, amount=1):
         self.done += amount
@@ -108,7 +108,7 @@ class Watch:
         pass
 
     def there(self):
-        return self.label == self.wanted and self.done == self.count
+        return self.where == self.wanted and self.done == self.count
 
 
 # three steps of 4, 4 and 2 pictures an epoch; one dense epoch and two sparse ones

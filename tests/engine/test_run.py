@@ -1,5 +1,6 @@
 """A run's folder, its phases as the engine runs them, and what is refused before time is spent."""
 
+import itertools
 import json
 import math
 import shutil
@@ -12,7 +13,10 @@ from smope.engine.loop import Interrupted
 from smope.engine.run import run
 from smope.errors import CheckpointError, ConfigError, DataError
 from smope.files import lock
+from smope.methods import find
+from smope.testing.subject import small_fields
 
+from ..shared import Heard
 from .conftest import config
 
 # -- folders -------------------------------------------------------------------------------------------------------------
@@ -97,8 +101,8 @@ class Told:
         self.totals = {}
 
     @contextmanager
-    def bar(self, label, total, unit=""):
-        self.totals[label] = total
+    def bar(self, label, total, unit="", stage=None):
+        self.totals[f"{stage.place} · {stage.name}" if stage else label] = total
         yield self
 
     def advance(self, amount=1):
@@ -119,6 +123,36 @@ def test_every_phase_has_the_steps_it_should(pictures):
     assert "tap" not in steps
     assert told.totals["task 2/3 · tap"] == 3 * 2 and told.totals["task 3/3 · tap"] == 3 * 4  # old classes
     assert told.totals["task 3/3 · evaluate"] == 12
+
+
+@pytest.mark.parametrize("name", ["smope", "hide-prompt", "ovor", "convprompt", "linear"])
+def test_a_bar_knows_its_stage_its_work_and_the_work_that_follows(pictures, name):
+    heard = Heard()
+    method = {"name": name, **small_fields(find(name))}
+    asked = config(pictures, method=method, train={"epochs": 3}, tap={"kind": "full", "first_task": True, "ratio": 1.0})
+    run(asked, progress=heard)
+    for task in (1, 2, 3):
+        walk = [(label, stage) for label, stage in heard.stages if stage.task == task]
+        stages = [stage for _, stage in walk]
+        assert [stage.number for stage in stages] == list(range(1, stages[0].count + 1))
+        assert {(stage.count, stage.tasks) for stage in stages} == {(len(stages), 3)}
+        assert stages[-1].name == "evaluate" and stages[-1].after == 0 < stages[-1].work
+        for now, then in itertools.pairwise(stages):  # nobody changes his mind on the way, so the share done is that of the work
+            assert now.after == then.work + then.after and now.work > 0
+        assert {label for label, _ in walk} == {
+            "Learning",
+            "Remembering what the classes look like",
+            "Rehearsing all classes",
+            "Evaluating",
+        }
+
+
+def test_work_is_counted_in_passes_of_an_image(pictures):
+    heard = Heard()
+    run(config(pictures, train={"epochs": 4}, tap={"kind": "full", "first_task": True, "epochs": 5}), progress=heard)
+    work = {stage.name: stage.work for _, stage in heard.stages if stage.task == 1}
+    images, tests = 10, next(total for label, total, _ in heard.bars if label == "Evaluating")
+    assert work == {"dense": 3 * 2 * images, "train": 3 * 4 * images, "statistics": images, "tap": 5 * 2, "evaluate": tests}
 
 
 def test_learning_rates_as_the_engine_sets_them(pictures, monkeypatch):

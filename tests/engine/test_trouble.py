@@ -124,7 +124,7 @@ def test_a_read_only_folder_is_told_before_anything_is_learned(read_only):
 class Refusing:
     """A progress that must not be asked for a bar: nothing has begun."""
 
-    def bar(self, label, total, unit=""):
+    def bar(self, label, total, unit="", stage=None):
         raise AssertionError(f"it began with {label}")
 
     def say(self, text):
@@ -141,7 +141,7 @@ class Vanishing:
         self.root = root
 
     @contextmanager
-    def bar(self, label, total, unit=""):
+    def bar(self, label, total, unit="", stage=None):
         yield SILENT.bar(label, total).__enter__()
         if label == "Checking pictures":
             shutil.move(self.root, f"{self.root}-elsewhere")

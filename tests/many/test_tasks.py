@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from smope.engine.loop import Interrupted
-from smope.errors import ConfigError, NumericsError, SmopeError
-from smope.many import Failure, OneAfterAnother, Outcome, Processes, RunTask, Status, pool, records_of
+from smope.errors import ConfigError, NumericsError, Problem, SmopeError
+from smope.many import OneAfterAnother, Outcome, Processes, RunTask, Status, pool, records_of
 from smope.many.pool import own_gpus
 from smope.many.slurm import ArrayTask, array_script
-from smope.many.work import STOPPED, Reporting, do
+from smope.many.work import Reporting, do
 from smope.methods import resolve
+from smope.progress import Stage
 from soak.scene import draw_classes
 
 
@@ -44,7 +45,7 @@ def test_one_after_another_a_run_that_cannot_be_does_not_hold_up_the_next(values
     lost = {**values, "data": {**values["data"], "root": str(tmp_path / "nowhere")}}
     tasks = [task(lost, tmp_path / "a", "lost"), task(values, tmp_path / "b", "found")]
     bad, good = OneAfterAnother().carry_out(tasks)
-    assert "nowhere" in bad.failure.problem and bad.record is None
+    assert "nowhere" in bad.failure.error and bad.record is None
     assert good.record["faa"] >= 0 and good.failure is None
 
 
@@ -56,14 +57,14 @@ def test_one_after_another_a_stop_is_passed_on(values, tmp_path):
 def test_a_log_that_cannot_be_written_does_not_hide_the_failure_it_tells_of(values, tmp_path):
     (tmp_path / "full").touch()  # what is no folder takes a log as little as a disk that is full
     worker = SimpleNamespace(task=task(values, tmp_path / "full" / "run"), last_words=lambda: b"some last words")
-    crew = pool._Crew(Processes(1), iter(()))
-    assert crew._take_in(worker, {"failure": Failure("No space left.").as_json()}, stopping=False).failure == Failure("No space left.")
+    crew = pool._Pool(Processes(1), iter(()))
+    assert crew._take_in(worker, {"failure": Problem("No space left.").as_json()}).failure == Problem("No space left.")
 
 
 def test_records_come_as_they_are_made_and_failures_are_told_at_the_end(values, tmp_path):
     one, two, three = (task(values, tmp_path / name, name) for name in ("one", "two", "three"))
     said = []
-    outcomes = [Outcome(one, failure=Failure("no pictures.", "bring some")), Outcome(two, {"faa": 1}), Outcome(three, failure=Failure("x"))]
+    outcomes = [Outcome(one, failure=Problem("no pictures.", "bring some")), Outcome(two, {"faa": 1}), Outcome(three, failure=Problem("x"))]
     records = records_of(iter(outcomes), said.append)
     assert next(records) == (two, {"faa": 1})
     with pytest.raises(SmopeError, match=r"2 runs failed: one, three. The first: no pictures.") as error:
@@ -86,18 +87,18 @@ def test_where_the_first_few_fail_alike_the_rest_are_spared(values, tmp_path):
 
 
 def test_numbers_that_went_astray_stay_that_kind_of_error(values, tmp_path):
-    failure = Failure.of(NumericsError("The loss is not finite.", "Lower train.lr."))
+    failure = Problem.of(NumericsError("The loss is not finite.", "Lower train.lr."))
     with pytest.raises(NumericsError, match="run: The loss"):
         list(records_of([Outcome(task(values, tmp_path), failure=failure)], lambda text: None))
 
 
 def test_a_worker_answers_whatever_happens(values, tmp_path, monkeypatch, capsys):
     one = task(values, tmp_path / "a")
-    assert do(one, lambda status: None, lambda: True) == STOPPED
-    assert do(one, lambda status: None, lambda: False)["faa"] >= 0
+    assert do(one, lambda status: None, lambda: True) == {"stopped": True}
+    assert do(one, lambda status: None, lambda: False)["record"]["faa"] >= 0
     monkeypatch.setattr("smope.many.work.run", lambda *_, **__: 1 / 0)
-    answer = do(one, lambda status: None, lambda: False)
-    assert "ZeroDivisionError" in answer.problem and "Traceback" in capsys.readouterr().err
+    answer = do(one, lambda status: None, lambda: False)["failure"]
+    assert "ZeroDivisionError" in answer["error"] and "smope run --resume" in answer["remedy"] and "Traceback" in capsys.readouterr().err
 
 
 def test_a_folder_still_held_by_a_dead_workers_children_is_waited_for(values, tmp_path, monkeypatch):
@@ -113,18 +114,18 @@ def test_a_folder_still_held_by_a_dead_workers_children_is_waited_for(values, tm
         return answer
 
     monkeypatch.setattr("smope.many.work.run", run)
-    assert do(task(values, tmp_path), lambda status: None, lambda: False) == {"faa": 5}
+    assert do(task(values, tmp_path), lambda status: None, lambda: False) == {"record": {"faa": 5}}
 
 
 def test_a_report_begins_at_once_and_then_speaks_twice_a_second(monkeypatch):
     posted, now = [], [100.0]
     monkeypatch.setattr("smope.many.work.time.monotonic", lambda: now[0])
     progress = Reporting(posted.append)
-    with progress.bar("task 1/2 · train", 100) as bar:
+    with progress.bar("Learning", 100, stage=Stage("train", 1, 3, 6.0, 2.0, 1, 2)) as bar:
         for _ in range(100):
             now[0] += 0.125
             bar.advance()
-    assert posted == [Status("task 1/2 · train", float(done), 100) for done in range(0, 101, 4)]
+    assert posted == [Status("task 1/2 · Learning", float(done), 100) for done in range(0, 101, 4)]
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_each_job_sees_its_own_gpus(slot, gpus, visible, own):
 def test_more_jobs_than_gpus_and_no_jobs_at_all_are_refused():
     with pytest.raises(ConfigError, match="Job 2 finds no GPU"):
         own_gpus(1, 1, "5")
-    with pytest.raises(ConfigError, match="0 jobs"):
+    with pytest.raises(ConfigError, match="--jobs must be at least 1, got 0"):
         Processes(0)
 
 

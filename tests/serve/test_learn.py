@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +20,7 @@ from smope.classifier import ContinualClassifier
 from smope.classifier.adapter import read
 from smope.errors import CheckpointError
 from smope.files import lock
-from smope.serve.learner import Job, Learner, serving
+from smope.serve.learner import Job, serving
 from smope.serve.limits import Limits
 from smope.serve.model import Model
 
@@ -277,8 +277,6 @@ def _is_free(path: Path) -> bool:
 
 def test_the_first_update_s_settings_are_those_given(tmp_path: Path) -> None:
     """The teacher makes a new model from what the server was started with."""
-    import io
-
     from smope.serve.teacher import MANIFEST, carry_out
     from smope.serve.wire import Wire
 
@@ -290,7 +288,7 @@ def test_the_first_update_s_settings_are_those_given(tmp_path: Path) -> None:
         entries.append({"file": f"{number:06}", "name": f"{number}.png", "class": colour})
     (folder / MANIFEST).write_text(json.dumps(entries))
     order = {"kind": "learn", "file": str(tmp_path / "new.smope"), "backbone_file": None, "new": NEW, "folder": str(folder), "nicer": 0}
-    done = carry_out(order, Wire(io.StringIO()), lambda: False)
+    done = carry_out(order, Wire(lambda message: None), lambda: False)
     assert done["learned"] + done["held_back"] == 8
     assert read(tmp_path / "new.smope")[0].preprocessing.size == 16
     assert read(tmp_path / "new.smope.before")[0].classes == []
@@ -308,29 +306,25 @@ def test_who_watches_and_was_busy_is_told_the_end_too() -> None:
     assert asyncio.run(watched()) == [(True, "waiting"), (False, "waiting"), (True, "running"), (True, "done")]
 
 
-def test_the_teacher_finds_weights_and_cache_by_the_servers_own_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is started in another folder."""
-    orders: list[bytes] = []
-    environments: list[dict[str, str]] = []
+def test_a_problem_of_the_teachers_reaches_the_client_as_it_was_told(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One from each side of the pipe; what nobody foresaw names its kind."""
+    missing = client.post("/classes/merge", json={"name": "red", "into": "red"}).json()
+    state = finished(client, missing["id"]) if "id" in missing else {"error": missing}
+    assert state["error"] == {"error": "'red' cannot be merged into itself.", "remedy": "Name two classes."}
+    monkeypatch.setattr(Model, "undo", lambda _: 1 / 0)
+    broken = client.post("/undo")
+    assert broken.status_code == 409
+    assert broken.json() == {"error": "Unexpected error: ZeroDivisionError: division by zero.", "remedy": "See the server's log."}
 
-    async def run(_: Learner, job: Job, order: bytes) -> dict[str, Any]:
-        orders.append(order)
-        return {}
 
-    async def start(*_: object, env: dict[str, str], **__: object) -> None:
-        environments.append(env)
-        raise FileNotFoundError
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SMOPE_CACHE", "cache")
-    learner = Learner(Model(tmp_path / "shop.smope", NEW, Path("weights.pth")), Limits(), lambda *_: None)
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
-    with pytest.raises(FileNotFoundError):
-        asyncio.run(learner._teach(Job("export", {})))
-    monkeypatch.setattr(Learner, "_run", run)
-    asyncio.run(learner._teach(Job("export", {})))
-    assert json.loads(orders[0])["backbone_file"] == str(tmp_path / "weights.pth")
-    assert environments[0]["SMOPE_CACHE"] == str(tmp_path / "cache")
+def test_a_teacher_that_dies_is_told_with_the_way_it_ended(serve: Serve, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = shop.read_bytes()
+    with serve(shop) as client:
+        monkeypatch.setattr(sys, "executable", shutil.which("false"))
+        job = client.post("/learn", **lesson("white", count=1)).json()["id"]
+        state = finished(client, job)
+    assert state["state"] == "failed" and "(code 1)" in state["error"]["error"]
+    assert shop.read_bytes() == before and teaching(shop) == []
 
 
 def test_an_export_that_is_not_waited_for_any_longer_is_stopped_and_leaves_nothing(serve: Serve, shop: Path) -> None:

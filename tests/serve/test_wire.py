@@ -1,13 +1,13 @@
-"""Progress on its way to the page: few lines, a share that never goes back, a time left that is about right."""
+"""Progress on its way to the page: few messages, a share that never goes back, a time left that is about right."""
 
 from __future__ import annotations
 
-import io
-import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from smope.progress import Stage
 from smope.serve.wire import Wire
 
 
@@ -18,48 +18,72 @@ class Clock:
         return self.now
 
 
-def lines(out: io.StringIO) -> list[dict[str, Any]]:
-    return [entry["progress"] for line in out.getvalue().splitlines() if "progress" in (entry := json.loads(line))]
+class Page:
+    """What the server hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.clock = Clock()
+        self.wire = Wire(self.heard.append, self.clock)
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        return [message["progress"] for message in self.heard if "progress" in message]
+
+    def walk(self, label: str, steps: int, seconds: float, stage: Stage | None = None) -> None:
+        with self.wire.bar(label, steps, "steps", stage) as bar:
+            for _ in range(steps):
+                self.clock.now += seconds
+                bar.advance()
+
+    def update(self, *works: float, steps: int = 20) -> None:
+        """Stages of so much work, each unit of which takes a second."""
+        for number, stage in enumerate(stages(works)):
+            self.walk(f"stage {number}", steps, works[number] / steps, stage)
 
 
-def walk(wire: Wire, clock: Clock, label: str, steps: int, seconds: float) -> None:
-    with wire.bar(label, steps, "steps") as bar:
-        for _ in range(steps):
-            clock.now += seconds
-            bar.advance()
+def stages(works: Sequence[float]) -> list[Stage]:
+    return [Stage(f"{at}", at + 1, len(works), work, sum(works[at + 1 :])) for at, work in enumerate(works)]
 
 
-def test_a_whole_update_is_foretold_within_a_half_once_it_trains() -> None:
-    out, clock = io.StringIO(), Clock()
-    wire = Wire(out, clock)
-    walk(wire, clock, "Reading pictures", 20, 0.05)
-    begun = len(lines(out))
-    walk(wire, clock, "dense", 20, 1.0)
-    walk(wire, clock, "train", 40, 1.0)
-    walk(wire, clock, "statistics", 2, 0.5)
-    walk(wire, clock, "tap", 50, 0.02)
-    told = lines(out)
-    shares = [entry["share"] for entry in told]
-    assert shares == sorted(shares) and shares[0] >= 0 and shares[-1] < 1
-    foretold = told[begun + 3]
-    assert foretold["stage"] == "Learning"
-    assert foretold["left"] == pytest.approx(clock.now - 3, rel=0.5)
-    assert told[-1]["left"] < 1
+def test_the_share_is_that_of_the_work_and_the_time_left_is_that_of_all_that_follows() -> None:
+    page = Page()
+    page.update(60, 20, 20)
+    whole = page.clock.now
+    shares = [entry["share"] for entry in page.told]
+    assert shares == sorted(shares) and shares[0] == 0 and 0.95 < shares[-1] < 1
+    middle = next(entry for entry in page.told if entry["stage"] == "stage 0" and entry["share"] >= 0.29)
+    assert middle["share"] == pytest.approx(0.3, abs=0.02) and middle["left"] == pytest.approx(0.7 * whole, rel=0.02)
+    end_of_first = [entry for entry in page.told if entry["stage"] == "stage 0"][-1]
+    assert end_of_first["share"] == pytest.approx(0.6, abs=0.02) and end_of_first["left"] == pytest.approx(40, rel=0.01)
+    assert page.told[-1]["left"] == 0
 
 
-def test_many_steps_are_few_lines_but_the_last_is_told() -> None:
-    out, clock = io.StringIO(), Clock()
-    walk(Wire(out, clock), clock, "train", 1000, 0.001)
-    assert len(lines(out)) < 10
-    assert lines(out)[-1]["left"] == pytest.approx(0.2, abs=0.05)
+def test_what_comes_before_the_update_takes_a_small_part_of_the_whole() -> None:
+    page = Page()
+    page.walk("Fetching weights", 50, 0.1)
+    page.walk("Reading pictures", 50, 0.1)
+    assert 0.05 < page.told[-1]["share"] < 0.15
+    page.update(10, 10)
+    shares = [entry["share"] for entry in page.told]
+    assert shares == sorted(shares)
+    assert [*dict.fromkeys(entry["stage"] for entry in page.told)] == ["Fetching weights", "Reading pictures", "stage 0", "stage 1"]
 
 
-def test_a_stage_nobody_foresaw_is_shown_by_its_own_name() -> None:
-    out, clock = io.StringIO(), Clock()
-    wire = Wire(out, clock)
-    walk(wire, clock, "identity", 3, 1.0)
-    with wire.bar("Fetching weights", None, "B") as bar:
+def test_many_steps_are_few_messages_but_the_last_is_told() -> None:
+    page = Page()
+    page.walk("Learning", 1000, 0.001, Stage("train", 1, 2, 100, 20))
+    assert len(page.told) < 10
+    assert page.told[-1]["left"] == pytest.approx(0.2, abs=0.05)
+
+
+def test_a_bar_without_an_end_promises_nothing_and_remarks_pass() -> None:
+    page = Page()
+    with page.wire.bar("Fetching weights", None, "B") as bar:
         bar.advance(10)
-    assert {entry["stage"] for entry in lines(out)} == {"identity", "Fetching weights"}
-    wire.say("a remark")
-    assert json.loads(out.getvalue().splitlines()[-1]) == {"say": "a remark"}
+        page.clock.now += 9
+        bar.advance(10)
+        bar.note("a loss means nothing to the page's reader")
+    assert page.told[-1] == {"stage": "Fetching weights", "share": 0.0, "left": None}
+    page.wire.say("a remark")
+    assert page.heard[-1] == {"say": "a remark"}

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from smope.engine.loop import Interrupted
-from smope.errors import ConfigError, SmopeError
-from smope.many import Failure, Outcome
+from smope.errors import ConfigError, Problem, SmopeError
+from smope.many import Outcome
 from smope.methods import resolve
 from smope.recipes import load_recipe
 from smope.tune import Search, Space, tune
@@ -58,7 +58,7 @@ class Scores:
                 raise Interrupted("stopped")
             self.asked.append(task)
             if self.fail(task.config):
-                yield Outcome(task, failure=Failure("it broke."))
+                yield Outcome(task, failure=Problem("it broke."))
             else:
                 score = self.score(task.config)
                 yield Outcome(task, {"faa": score, "caa": score / 2})

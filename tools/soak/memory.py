@@ -19,7 +19,7 @@ from PIL import Image
 
 from smope.engine.run import run
 from smope.methods import known_methods, resolve
-from smope.progress import SILENT, Bar
+from smope.progress import SILENT, Bar, Stage
 from smope.testing.subject import small_fields
 from soak import scene
 
@@ -56,8 +56,8 @@ class _Scales:
             self.resident.append(_resident())
             self.tensors.append(sum({_address(one): one.untyped_storage().nbytes() for one in _tensors()}.values()))
 
-    def bar(self, label: str, total: float | None, unit: str = "") -> AbstractContextManager[Bar]:
-        return SILENT.bar(label, total)  # type: ignore[arg-type]
+    def bar(self, label: str, total: float | None, unit: str = "", stage: Stage | None = None) -> AbstractContextManager[Bar]:
+        return SILENT.bar(label, total)
 
 
 def _tensors() -> list[torch.Tensor]:

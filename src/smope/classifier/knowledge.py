@@ -71,7 +71,7 @@ class Knowledge:
         train = body.config.train.model_copy(update={"epochs": epochs or body.config.train.epochs})
         method = build(body.config.model_copy(update={"train": train}), body.vit.shape)
         method.load_state_dict({name: tensor.clone() for name, tensor in self.method.state_dict().items()})
-        return replace(self, method=method.to(body.runtime.device), labels=LabelSpace(self.labels.names))
+        return replace(self, method=method.to(body.runtime.device), labels=self.labels.copy())
 
 
 def to_document(body: Body, knowledge: Knowledge, false_alarm: float) -> Document:

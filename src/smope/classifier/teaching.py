@@ -23,7 +23,7 @@ from smope.data import ImageSet, Task
 from smope.engine.checkpoint import Position, RunState
 from smope.engine.loop import Loop
 from smope.errors import DataError
-from smope.labels import LabelSpace, check_name
+from smope.labels import check_name
 from smope.progress import SILENT, Progress
 
 
@@ -44,8 +44,7 @@ def learn(
     taught = known.twin(body, body.settings.epochs(len(train), batch, body.config.train.epochs))
     new = tuple(name for name in found.classes if name not in known.labels)
     task = Task(known.updates, found.classes, train, None, ImageSet())
-    loop = _loop(body, taught, progress, stop, task.index)
-    loop.teach(task)
+    _loop(body, taught, progress, stop, task.index).teach(task)
     entry = Entry(
         what="learn",
         when=_now(),
@@ -55,9 +54,9 @@ def learn(
         held_back=len(held),
         digest=found.digest,
     )
-    labels = loop.state.labels
+    labels = taught.labels
     places = known.places.after(_plain(body, train), torch.tensor(labels.rows(train.labels)), len(labels))
-    taught = replace(taught, labels=labels, history=(*known.history, entry), places=places)
+    taught = replace(taught, history=(*known.history, entry), places=places)
     judged = _judge(body, taught, held)
     taught = replace(taught, calibration=judged.calibration.placed(labels.rows(found.classes)))
     report = _report(body, known, taught, found, judged)
@@ -83,14 +82,14 @@ def hold_back(body: Body, images: ImageSet, number: int) -> tuple[ImageSet, Imag
 def rename(known: Knowledge, old: str, new: str) -> Knowledge:
     """Another name for a class."""
     name = check_name(new)
-    labels = LabelSpace(known.labels.names)
+    labels = known.labels.copy()
     labels.rename(old, name)
     return replace(known, labels=labels, history=(*known.history, Entry(what="rename", when=_now(), classes=[old, name])))
 
 
 def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
     """Take a class out: it is never predicted again, and nothing is remembered of it."""
-    row = LabelSpace(known.labels.names).retire(name)  # a name that is not there is told before anything is copied
+    (row,) = known.labels.rows([name])  # a name that is not there is told before anything is copied
     less = known.twin(body)
     less.labels.retire(name)
     less.method.retire([row])
@@ -131,7 +130,7 @@ def _without(known: Knowledge, rows: Sequence[int]) -> dict[int, Tensor]:
 
 
 def _loop(body: Body, knowledge: Knowledge, progress: Progress, stop: Callable[[], bool], index: int) -> Loop:
-    state = RunState(position=Position(index), labels=LabelSpace(knowledge.labels.names))
+    state = RunState(position=Position(index), labels=knowledge.labels)
     return Loop(body.config, (), body.transform, body.vit, knowledge.method, body.runtime, state, None, progress, stop)
 
 

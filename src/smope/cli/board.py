@@ -3,17 +3,15 @@ and what is under way a few times a minute."""
 
 from __future__ import annotations
 
-import os
 import time
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 
-from smope.cli.console import duration, is_live, one_line, say
-from smope.cli.progress import AtTheFoot, Clock, fitted
+from smope.cli.console import duration, is_live, one_line
+from smope.cli.progress import AtTheFoot, Screen, fitted
 from smope.many import RunTask, Status
+from smope.progress import Clock
 
-_STOPPING = "stopping: every run saves itself after its step; Ctrl-C again quits at once"
 _SECONDS_BETWEEN_LINES = 20.0
 _LONGEST_LABEL = 48
 
@@ -35,14 +33,17 @@ class Under:
         return one_line(self.status.note or self.status.said)
 
 
-class Board:
-    """A watcher of many runs (see `smope.many`), and a context; `expected` is how many there will be, where that is known."""
+class Board(Screen):
+    """A watcher of many runs (see `smope.many`); `expected` is how many there will be, where that is known."""
+
+    farewell = "stopping: every run saves itself after its step; Ctrl-C again quits at once"
 
     def __init__(self, console: Console, expected: int | None, clock: Clock = time.monotonic) -> None:
-        self.console, self.expected = console, expected
+        super().__init__(console, clock)
+        self.expected = expected
         self.runs: dict[str, Under] = {}
         self.over = self.failed = 0
-        self._clock, self._began = clock, clock()
+        self._began = clock()
 
     def begins(self, task: RunTask) -> None:
         self.runs[task.label] = Under(self._clock())
@@ -59,31 +60,15 @@ class Board:
         took = f" after {duration(self._clock() - run.began)}" if run else ""
         self.say(f"{task.label}: {how}{took if how == 'finished' else ''}")
 
-    def say(self, text: str) -> None:
-        say(self.console, text)
-
-    def stopping(self) -> None:
-        """Called from a signal handler."""
-
     def summary(self) -> str:
         """All runs in one line."""
         of = f" of {self.expected}" if self.expected else ""
         failed = f", {self.failed} failed" if self.failed else ""
         return f"{self.over - self.failed}{of} finished{failed}, {len(self.runs)} under way · {duration(self._clock() - self._began)}"
 
-    def __enter__(self) -> Board:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        pass
-
 
 class PlainBoard(Board):
     """Lines without control characters."""
-
-    def __init__(self, console: Console, expected: int | None, clock: Clock = time.monotonic) -> None:
-        super().__init__(console, expected, clock)
-        self._spoke = clock()
 
     def begins(self, task: RunTask) -> None:
         super().begins(task)
@@ -97,15 +82,11 @@ class PlainBoard(Board):
             for label, run in self.runs.items():
                 self.say("  " + " · ".join(part for part in (label, run.place(), run.count(), run.remark()) if part))
 
-    def stopping(self) -> None:
-        os.write(2, f"{_STOPPING}\n".encode())  # not through a buffer: this may interrupt a write to one
-
 
 class LiveBoard(AtTheFoot, Board):
     """A table of them."""
 
-    def render(self) -> RenderableType:
-        """The table as it is now."""
+    def table(self) -> RenderableType:
         rows = [
             (
                 one_line(label)[:_LONGEST_LABEL],
@@ -117,8 +98,7 @@ class LiveBoard(AtTheFoot, Board):
             )
             for label, run in tuple(self.runs.items())  # the redrawing thread looks while runs come and go
         ]
-        grid = fitted(rows, self.console.width, spare=(4, 3, 2))
-        return Group(self.summary(), grid, _STOPPING) if self.is_stopping else Group(self.summary(), grid)
+        return Group(self.summary(), fitted(rows, self.console.width, spare=(4, 3, 2)))
 
 
 def board(console: Console, expected: int | None = None) -> Board:

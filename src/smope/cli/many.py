@@ -1,4 +1,4 @@
-"""What the commands that make many runs have in common: where the runs are carried out, what is seen of them, how they are stopped."""
+"""Options and context that the commands with many runs share: where runs are carried out, how they are shown and stopped."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Means:
-    """What carries out the runs, where words go, and whether to stop."""
+    """The executor of the runs, the place for remarks, and the question whether to stop."""
 
     executor: Executor
     say: Callable[[str], None]

@@ -7,12 +7,11 @@ is reckoned from its own pace; the time of the whole stream, roughly, from how l
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -22,101 +21,93 @@ from rich.table import Table
 from rich.text import Text
 
 from smope.cli.console import duration, is_live, megabytes, one_line, say
-from smope.progress import Bar
+from smope.progress import Bar, Clock, Course, Line, Stage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Clock = Callable[[], float]
-
-_STOPPING = "stopping after this step, then saving; Ctrl-C again quits at once"
-_PLACE = re.compile(r"task (\d+)/(\d+) · (.+)")  #: how the engine names the bars of a stream
 _SECONDS_BETWEEN_LINES = 10.0
 _REDRAWS_A_SECOND = 5
 _BAR_WIDTH, _SHORT_BAR_WIDTH = 24, 12
 _GAP = 2  #: between columns
 
 
-class Line:
-    """One open bar."""
-
-    def __init__(self, label: str, total: float | None, unit: str, clock: Clock) -> None:
-        self.label, self.total, self.unit, self.remark = one_line(label), total, unit, ""
-        self.done = 0.0
-        self.began = clock()
-        self._clock = clock
-        self._base: tuple[float, float] | None = None
-
-    def advance(self, amount: float = 1) -> None:
-        self.done += amount
-        if self._base is None:  # the pace counts from here: a run that resumes begins with a jump
-            self._base = (self._clock(), self.done)
-
-    def note(self, text: str) -> None:
-        self.remark = one_line(text)
-
-    def left(self) -> float | None:
-        """Seconds to the end at the pace so far."""
-        if self._base is None or self.total is None:
-            return None
-        since, done = self._base
-        gained = self.done - done
-        return (self.total - self.done) * (self._clock() - since) / gained if gained > 0 else None
-
-    def count(self) -> str:
-        """How much of how much."""
-        if self.unit == "B":
-            return megabytes(self.done) if self.total is None else f"{self.done / 1e6:.1f}/{megabytes(self.total)}"
-        return f"{self.done:.0f} {self.unit}".strip() if self.total is None else f"{self.done:.0f}/{self.total:.0f} {self.unit}".strip()
-
-
 class Stream:
-    """The walk over tasks, as the labels of the bars tell it."""
+    """The walk over tasks, or over the phases of a lone update, as the bars' stages tell it."""
 
     def __init__(self, clock: Clock) -> None:
-        self.task = self.tasks = 0
+        self.stage: Stage | None = None  #: of the bar that was opened last, of those that have one
+        self._line = Line("", None)
+        self._course = Course()  #: of the task at hand
         self._clock = clock
         self._began = 0.0
         self._whole = False  #: whether the task at hand was seen from its beginning
         self._took: float | None = None  #: seconds of the last task seen whole
 
-    def see(self, label: str) -> str:
-        """Take in the label of a new bar; what is left of it is the phase."""
-        place = _PLACE.fullmatch(label)
-        if place is None:
-            return label
-        task, tasks = int(place[1]), int(place[2])
-        if (task, tasks) != (self.task, self.tasks):
-            follows = tasks == self.tasks and task == self.task + 1
+    def see(self, line: Line) -> None:
+        """Take in a new bar."""
+        before, stage = self.stage, line.stage
+        if stage is None:
+            return
+        if before is None or (stage.task, stage.tasks) != (before.task, before.tasks) or stage.number == 1:
+            follows = before is not None and stage.tasks == before.tasks and stage.task == before.task + 1
             self._took = (self._clock() - self._began if self._whole else self._took) if follows else None
-            self._whole = follows or task == 1
-            self.task, self.tasks, self._began = task, tasks, self._clock()
-        return place[3]
+            self._whole = stage.number == 1
+            self._began, self._course = self._clock(), Course()
+        self.stage, self._line = stage, line
+        self._course.open(line)
 
     def left(self) -> float | None:
-        """Seconds to the end if all tasks to come are like the last one."""
-        if self._took is None:
+        """Seconds to the end: of a stream if all tasks to come are like the last one, of a lone update at the pace of its bar."""
+        if self.stage is not None and not self.stage.tasks:
+            return self._line.left(self._line.after)
+        if self.stage is None or self._took is None:
             return None
-        return max(0.0, self._took - (self._clock() - self._began)) + (self.tasks - self.task) * self._took
+        return max(0.0, self._took - (self._clock() - self._began)) + (self.stage.tasks - self.stage.task) * self._took
 
     def share(self) -> float:
-        """How much of the stream is learned, the task at hand counted by its time."""
-        inside = min(0.95, (self._clock() - self._began) / self._took) if self._took else 0.0
-        return (self.task - 1 + inside) / self.tasks
+        """The share learned, 0 to 1; the current task counts by its work."""
+        task, tasks = (self.stage.task, self.stage.tasks) if self.stage and self.stage.tasks else (1, 1)
+        return (task - 1 + self._course.share) / tasks
 
 
-class Reporter:
-    """What both ways of showing progress share; itself a `smope.progress.Progress` and a context."""
+class Screen:
+    """A context that shows progress of one run or of many; what it says is said in lines."""
+
+    farewell: ClassVar[str]
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self.console = console
+        self._clock, self._spoke = clock, clock()
+
+    def say(self, text: str) -> None:
+        say(self.console, text)
+
+    def stopping(self) -> None:
+        """Called from a signal handler: answer the user's first Ctrl-C at once."""
+        os.write(2, f"{self.farewell}\n".encode())  # not through a buffer: this may interrupt a write to one
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Reporter(Screen):
+    """The progress of one run, a `smope.progress.Progress`."""
+
+    farewell = "stopping after this step, then saving; Ctrl-C again quits at once"
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, clock)
         self.lines: list[Line] = []
         self.stream = Stream(clock)
-        self._clock = clock
 
     @contextmanager
-    def bar(self, label: str, total: float | None, unit: str = "") -> Iterator[Bar]:
-        line = Line(self.stream.see(one_line(label)), total, unit, self._clock)
+    def bar(self, label: str, total: float | None, unit: str = "", stage: Stage | None = None) -> Iterator[Bar]:
+        line = Line(one_line(label), total, unit, stage, self._clock, self._advanced)
+        self.stream.see(line)
         self.lines.append(line)
         try:
             yield line
@@ -125,17 +116,8 @@ class Reporter:
         if unit == "B":  # a download is worth a line that stays
             self.say(f"{line.label}: {megabytes(line.done)} in {duration(self._clock() - line.began)}")
 
-    def say(self, text: str) -> None:
-        say(self.console, text)
-
-    def stopping(self) -> None:
-        """Called from a signal handler: answer the user's first Ctrl-C at once."""
-
-    def __enter__(self) -> Reporter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        pass
+    def _advanced(self, line: Line) -> None:
+        """Called after every advance of a bar."""
 
 
 class Quiet(Reporter):
@@ -144,35 +126,27 @@ class Quiet(Reporter):
     def say(self, text: str) -> None:
         pass
 
+    def stopping(self) -> None:
+        pass
+
 
 class Plain(Reporter):
     """A line now and then, without control characters: for files and pipes."""
-
-    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
-        super().__init__(console, clock)
-        self._spoke = clock()
-
-    @contextmanager
-    def bar(self, label: str, total: float | None, unit: str = "") -> Iterator[Bar]:
-        with super().bar(label, total, unit) as line:
-            yield _Ticking(line, self._tick)
 
     def say(self, text: str) -> None:
         super().say(text)
         self._spoke = self._clock()
 
-    def stopping(self) -> None:
-        os.write(2, f"{_STOPPING}\n".encode())  # not through a buffer: this may interrupt a write to one
-
-    def _tick(self) -> None:
+    def _advanced(self, line: Line) -> None:
         if self._clock() - self._spoke >= _SECONDS_BETWEEN_LINES:
             self.say(self.sentence())
 
     def sentence(self) -> str:
         """Everything a display would show, in one line."""
-        line = self.lines[-1]
-        parts = [f"task {self.stream.task}/{self.stream.tasks}"] if self.stream.tasks else []
-        parts += [line.label, line.count(), line.remark, _left(line.left()), _rough(self.stream.left())]
+        line, stage = self.lines[-1], self.lines[-1].stage
+        place = [stage.place, f"phase {stage.number}/{stage.count} ({one_line(stage.name)})"] if stage else []
+        rough = _rough(self.stream.left()) if stage else ""
+        parts = [*place, line.label, _count(line), one_line(line.remark), _left(line.left()), rough]
         return " · ".join(part for part in parts if part)
 
 
@@ -211,13 +185,18 @@ def _cell(cell: str | tuple[float, float | None], bar_width: int) -> RenderableT
     return ProgressBar(total=total, completed=done, width=bar_width, pulse=total is None)
 
 
-class AtTheFoot:
-    """What draws over itself at the foot of the terminal, while remarks scroll by above it. A class before the one that it redraws."""
+class AtTheFoot(Screen):
+    """Draws its table over itself at the foot of the terminal, while remarks scroll by above it."""
 
-    if TYPE_CHECKING:
-        console: Console
-        render: Callable[[], RenderableType]
     is_stopping = False
+
+    @abstractmethod
+    def table(self) -> RenderableType:
+        """Everything as it is now."""
+
+    def render(self) -> RenderableType:
+        """The table, and the farewell after a Ctrl-C."""
+        return Group(self.table(), self.farewell) if self.is_stopping else self.table()
 
     def stopping(self) -> None:
         self.is_stopping = True  # shown by the next redraw
@@ -227,39 +206,22 @@ class AtTheFoot:
         self._live.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
 
 class Display(AtTheFoot, Reporter):
     """The bars of one run."""
 
-    def render(self) -> RenderableType:
-        """The display as it is now."""
+    def table(self) -> RenderableType:
         rows: list[Row] = []
-        if self.stream.tasks:
-            place = f"task {self.stream.task}/{self.stream.tasks}"
-            rows.append((place, (self.stream.share(), 1), "", _rough(self.stream.left()), ""))
-        for line in tuple(self.lines):  # the redrawing thread looks while the run goes on
-            rows.append((line.label, (line.done, line.total), line.count(), line.remark, _left(line.left())))
-        if not rows and not self.is_stopping:
-            return "getting ready"
-        grid = fitted(rows, self.console.width, spare=(3, 2))
-        return Group(grid, _STOPPING) if self.is_stopping else grid
-
-
-class _Ticking:
-    """A bar that lets its reporter speak from time to time."""
-
-    def __init__(self, line: Bar, tick: Callable[[], None]) -> None:
-        self._line, self._tick = line, tick
-
-    def advance(self, amount: float = 1) -> None:
-        self._line.advance(amount)
-        self._tick()
-
-    def note(self, text: str) -> None:
-        self._line.note(text)
+        lines = tuple(self.lines)  # the redrawing thread looks while the run goes on
+        if (stage := self.stream.stage) and (stage.tasks or any(line.stage for line in lines)):
+            rows.append((stage.place, (self.stream.share(), 1), f"phase {stage.number}/{stage.count}", _rough(self.stream.left()), ""))
+        for line in lines:
+            label = line.label.split()[0] if line.stage else line.label
+            rows.append((label, (line.done, line.total), _count(line), one_line(line.remark), _left(line.left())))
+        return fitted(rows, self.console.width, spare=(3, 2)) if rows else "getting ready"
 
 
 def reporter(console: Console, quiet: bool = False) -> AbstractContextManager[Reporter]:
@@ -267,6 +229,13 @@ def reporter(console: Console, quiet: bool = False) -> AbstractContextManager[Re
     if quiet:
         return Quiet(console)
     return Display(console) if is_live(console) else Plain(console)
+
+
+def _count(line: Line) -> str:
+    """Units done of all, in words."""
+    if line.unit == "B":
+        return megabytes(line.done) if line.total is None else f"{line.done / 1e6:.1f}/{megabytes(line.total)}"
+    return f"{line.done:.0f} {line.unit}".strip() if line.total is None else f"{line.done:.0f}/{line.total:.0f} {line.unit}".strip()
 
 
 def _left(seconds: float | None) -> str:

@@ -13,7 +13,7 @@ from smope.backbones import VitShape
 from smope.backbones.registry import backbone_info
 from smope.errors import ConfigError
 from smope.methods import Method, build, resolve
-from smope.phases import Chance, Update, class_names
+from smope.phases import Chance, Collect, Phase, Update, class_names
 
 
 def forward_flops(shape: VitShape, image_size: int, classes: int, extra: Sequence[int] = ()) -> int:
@@ -73,6 +73,22 @@ def cost(
             "class statistics for TAP are buffers and are not counted",
         ],
     }
+
+
+def training_passes(method: Method | type[Method]) -> int:
+    """Passes of an image in a training step; a backward pass counts two, and the unprompted query needs none."""
+    plain = int(method.needs_query)
+    return 3 * max(1, method.passes(training=True) - plain) + plain
+
+
+def phase_passes(method: Method, phase: Phase, images: int) -> int:
+    """Passes of an image in a phase, about; a step on draws counts one."""
+    if isinstance(phase, Collect):
+        return images * method.passes(training=False)
+    if phase.draws is None:
+        return images * phase.epochs * training_passes(method)
+    steps = phase.draws.count  # one that depends on an earlier phase is not known yet, and depends on the images
+    return phase.epochs * (steps if isinstance(steps, int) else -(-images // method.train_config.batch_size))
 
 
 def _by_paper(method: Method) -> dict[str, Any] | None:

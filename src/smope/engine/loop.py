@@ -23,6 +23,7 @@ from smope.config import RunConfig
 from smope.data import ImageSet, Loader, Task, Transform
 from smope.engine import checkpoint
 from smope.engine.checkpoint import Position, RunState
+from smope.engine.cost import phase_passes
 from smope.engine.evaluation import Prediction, held_out, held_out_loss, predictions
 from smope.engine.feed import Feed
 from smope.engine.runtime import Runtime
@@ -30,7 +31,7 @@ from smope.engine.schedule import learning_rate, make_optimizer
 from smope.errors import NumericsError, SmopeError
 from smope.methods import Method
 from smope.phases import Batch, Chance, Collect, Collected, Phase, Train, Update
-from smope.progress import SILENT, Bar, Progress
+from smope.progress import SILENT, Bar, Progress, Stage
 
 
 class Interrupted(SmopeError):
@@ -83,14 +84,14 @@ class Loop:
 
     def learn(self, task: Task) -> None:
         """One task: teach it, and evaluate on all tasks so far."""
-        self.teach(task)
-        self._evaluate(task)
+        phases = self.teach(task)
+        self._evaluate(task, self._stage(task, phases))
         self.state.facts.append(self.method.facts())
         self.state.position = Position(task.index + 1)
         self.save()
 
-    def teach(self, task: Task) -> None:
-        """Make room for a task's classes and run its phases; what a checkpoint says is done is not done again."""
+    def teach(self, task: Task) -> Sequence[Phase]:
+        """Make room for a task's classes and run its phases; what a checkpoint says is done is not done again. Gives the phases."""
         labels, known = self.state.labels, self.position.known
         fresh = known is None
         known = len(labels) if known is None else known
@@ -101,17 +102,19 @@ class Loop:
             self.method.to(self.runtime.device)
             self.position.known = known
         while self.position.phase < len(phases := self.method.phases(update)):
-            self._run_phase(task, update, phases[self.position.phase])
+            self._run_phase(task, update, phases)
             self.runtime.agree(self.method)
             self.state.position = Position(task.index, known, self.position.phase + 1)
+        return phases
 
     def rehearse(self, task: Task) -> None:
         """Train the head on draws alone, as after two classes became one; `task` says which classes changed and brings no pictures."""
         labels, chance = self.state.labels, Chance(self.config.seed, ("rehearse", task.index))
         update = Update(task.index, tuple(labels.rows(task.classes)), len(labels), chance, tuple(labels.names))
-        for phase in self.method.head_phases(update, untaught=True):
-            self.state.position = Position(task.index, len(labels))
-            self._run_phase(task, update, phase)
+        phases = self.method.head_phases(update, untaught=True)
+        for number in range(len(phases)):
+            self.state.position = Position(task.index, len(labels), number)
+            self._run_phase(task, update, phases)
 
     def save(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Write a checkpoint now."""
@@ -122,19 +125,28 @@ class Loop:
 
     # -- phases ----------------------------------------------------------------------------------------------------------
 
-    def _run_phase(self, task: Task, update: Update, phase: Phase) -> None:
+    def _run_phase(self, task: Task, update: Update, phases: Sequence[Phase]) -> None:
+        phase, stage = phases[self.position.phase], self._stage(task, phases)
         if isinstance(phase, Train):
-            self._train(task, update, phase)
+            self._train(task, update, phase, stage)
         else:
-            self._collect(task, update, phase)
+            self._collect(task, update, phase, stage)
 
-    def _train(self, task: Task, update: Update, phase: Train) -> None:
+    def _stage(self, task: Task, phases: Sequence[Phase]) -> Stage:
+        """Where the phase at hand, or the evaluation that follows them in a stream, stands in the update."""
+        at, work = self.position.phase, [phase_passes(self.method, phase, len(task.train)) for phase in phases]
+        if self.stream:
+            work.append(sum(map(len, self._judging(task))) * self.method.passes(training=False))
+        name = phases[at].name if at < len(phases) else "evaluate"
+        return Stage(name, at + 1, len(work), work[at], sum(work[at + 1 :]), task.index + 1, len(self.stream))
+
+    def _train(self, task: Task, update: Update, phase: Train, stage: Stage) -> None:
         steps, batches = self._source(task, update, phase)
         optimizer = make_optimizer(phase)
         checkpoint.restore_optimizer(optimizer, self._optimizer_tensors)
         self._optimizer_tensors = {}
         at = self.position
-        with self.progress.bar(self._label(task, phase.name), phase.epochs * steps, "steps") as bar:
+        with self.progress.bar(phase.title, phase.epochs * steps, "steps", stage) as bar:
             bar.advance(at.epoch * steps + at.step)
             while at.epoch < phase.epochs:
                 chance = update.chance.at(phase.name, at.epoch)
@@ -214,11 +226,11 @@ class Loop:
         at.epoch, at.step = at.epoch + 1, 0
 
     @torch.no_grad()
-    def _collect(self, task: Task, update: Update, phase: Collect) -> None:
+    def _collect(self, task: Task, update: Update, phase: Collect, stage: Stage) -> None:
         """Nothing changes until the pass is over, so a stop inside it costs the pass and nothing else."""
         loader = self._loader(task.train, (update.index, phase.name), augment=phase.augmented, shuffle=False, drop=phase.drop_last)
         collected = Collected(phase)
-        with self.progress.bar(self._label(task, phase.name), len(loader), "steps") as bar:
+        with self.progress.bar(phase.title, len(loader), "steps", stage) as bar:
             for batch in self._feed.pictures(loader, update.chance.at(phase.name)):
                 with self.runtime.autocast():
                     step = phase.step(batch, self.vit)
@@ -229,11 +241,11 @@ class Loop:
 
     # -- evaluation ------------------------------------------------------------------------------------------------------
 
-    def _evaluate(self, task: Task) -> None:
+    def _evaluate(self, task: Task, stage: Stage) -> None:
         row: list[float] = []
         said: list[Prediction] = []
-        judging = [held_out(earlier, self.config.data.split == "tuning") for earlier in self.stream[: task.index + 1]]
-        with self.progress.bar(self._label(task, "evaluate"), sum(map(len, judging)), "images") as bar:
+        judging = self._judging(task)
+        with self.progress.bar("Evaluating", sum(map(len, judging)), "images", stage) as bar:
             for images in judging:
                 answers = list(self.predict(images, bar))
                 if answers:
@@ -244,6 +256,10 @@ class Loop:
         self.state.predictions = said if task.index == len(self.stream) - 1 else []
         self.progress.say(f"after task {task.index + 1}: {sum(row) / max(1, len(row)):.2f} % over {len(row)} tasks")
 
+    def _judging(self, task: Task) -> list[ImageSet]:
+        """The held-out pictures of each task so far."""
+        return [held_out(earlier, self.config.data.split == "tuning") for earlier in self.stream[: task.index + 1]]
+
     def predict(self, images: ImageSet, bar: Bar | None = None) -> Iterator[Prediction]:
         """Image id, true row and predicted row."""
         for answers in predictions(self._feed, images, self.state.labels):
@@ -253,10 +269,6 @@ class Loop:
             self._check_stop()
 
     # -- bookkeeping -----------------------------------------------------------------------------------------------------
-
-    def _label(self, task: Task, what: str) -> str:
-        """What a bar is called: a task of a stream has a place in it, a lone update has none."""
-        return f"task {task.index + 1}/{len(self.stream)} · {what}" if task.index < len(self.stream) else what
 
     def _loader(self, images: ImageSet, address: tuple[str | int, ...], *, augment: bool, drop: bool, shuffle: bool = True) -> Loader:
         return self._feed.loader(images, self.state.labels, address, augment=augment, drop=drop, shuffle=shuffle)

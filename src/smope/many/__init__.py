@@ -5,6 +5,6 @@ Each run has its own folder, from which it resumes; its record is the same which
 
 from smope.many.pool import Processes
 from smope.many.sequence import OneAfterAnother
-from smope.many.tasks import Executor, Failure, Failures, Outcome, RunTask, Status, Watcher, records_of
+from smope.many.tasks import Executor, Failures, Outcome, RunTask, Status, Watcher, records_of
 
-__all__ = ["Executor", "Failure", "Failures", "OneAfterAnother", "Outcome", "Processes", "RunTask", "Status", "Watcher", "records_of"]
+__all__ = ["Executor", "Failures", "OneAfterAnother", "Outcome", "Processes", "RunTask", "Status", "Watcher", "records_of"]

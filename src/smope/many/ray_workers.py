@@ -1,27 +1,24 @@
 """Several runs at once on Ray: this machine's, or a cluster's.
 
 Each run is one Ray task with stated CPUs and GPUs. A run asks a small actor, the board, twice a second whether to go on, and tells it
-how far it is. When a worker dies, its run is handed out again and goes on from its checkpoint, if the folder lies on a disk that the
-new worker sees.
+how far it is. A run whose worker dies goes on from its checkpoint, if the folder is on a disk that the new worker sees.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from smope.engine.loop import Interrupted
 from smope.engine.run import RECORD
-from smope.errors import ConfigError, in_a_line
+from smope.errors import ConfigError, Problem, in_a_line
 from smope.files import write_json
-from smope.many.tasks import ATTEMPTS, UNSEEN, Failure, Outcome, RunTask, Status, Stop, Watcher
-from smope.many.work import STOPPED, do
+from smope.many.crew import Crew
+from smope.many.tasks import UNSEEN, Outcome, RunTask, Status, Stop, Watcher
+from smope.many.work import do
 
 _POLL_SECONDS = 0.5
 _OBJECT_STORE = 80 * 2**20  #: bytes; records are all that travels, and Ray takes no less
@@ -41,7 +38,7 @@ class RayWorkers:
     def carry_out(self, tasks: Iterable[RunTask], stop: Stop = lambda: False) -> Iterator[Outcome]:
         ray = load_ray()
         with _connected(ray, self.address, self.options):
-            crew = _Crew(ray, self, iter(tasks))
+            crew = _RayCrew(ray, self, iter(tasks))
             try:
                 yield from crew.work(stop)
             except BaseException:
@@ -120,41 +117,31 @@ def _work(values: dict[str, Any], board: Any, gpus: float) -> dict[str, Any]:
             news["asked"] = time.monotonic()
         return bool(news["stopping"])
 
-    result = STOPPED if stop() else do(task, post, stop)
-    if isinstance(result, Failure):
-        return {"failure": result.as_json()}
-    return {"stopped": True} if result == STOPPED else {"record": result}
+    return {"stopped": True} if stop() else do(task, post, stop)
 
 
-class _Crew:
-    """The Ray tasks of one list of runs."""
+class _RayCrew(Crew):
+    """Workers that are tasks of Ray."""
 
     def __init__(self, ray: Any, way: RayWorkers, tasks: Iterator[RunTask]) -> None:
-        self._ray, self._way, self._watcher = ray, way, way.watcher
-        self._tasks = tasks
-        self._again: deque[RunTask] = deque()
-        self._deaths: Counter[Path] = Counter()
+        super().__init__(tasks, way.watcher)
+        self._ray, self._way = ray, way
         self._size = way.cpus or 1.0  #: CPUs of a run, as far as one was seen
         self._running: dict[Any, RunTask] = {}
         self._board = ray.remote(num_cpus=0)(_Board).remote()
 
-    def work(self, stop: Stop) -> Iterator[Outcome]:
-        stopping = False
-        while True:
-            if not stopping and stop():
-                stopping = True
-                self._ray.get(self._board.stop.remote())
-            if not stopping:
-                self._hand_out()
-            if not self._running:
-                break
-            ready, _ = self._ray.wait(list(self._running), timeout=_POLL_SECONDS)
-            self._show()
-            for reference in ready:
-                if outcome := self._take_in(reference, self._running.pop(reference), stopping):
-                    yield outcome
-        if stopping:
-            raise Interrupted("Stopped; every run under way is saved.", "The same command goes on where it was.")
+    def ask_to_stop(self) -> None:
+        self._ray.get(self._board.stop.remote())
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._running)
+
+    def listen(self, stopping: bool) -> Iterator[Outcome | None]:
+        ready, _ = self._ray.wait(list(self._running), timeout=_POLL_SECONDS)
+        self._show()
+        for reference in ready:
+            yield self._take_in(reference, self._running.pop(reference), stopping)
 
     def dismiss(self) -> None:
         """End at once what still runs; on a cluster it would go on without us."""
@@ -162,16 +149,16 @@ class _Crew:
             self._ray.cancel(reference, force=True)
 
     def _room(self) -> int:
-        """How many runs Ray has room for. It would queue more, but later tasks may depend on earlier outcomes."""
+        """The number of runs Ray has room for. It would queue more, but later tasks may depend on earlier outcomes."""
         if self._way.jobs is not None:
             return self._way.jobs
         have = self._ray.cluster_resources()
         by_gpu = have.get("GPU", 0) / self._way.gpus if self._way.gpus else float("inf")
         return max(1, int(min(have.get("CPU", 1) / self._size, by_gpu)))
 
-    def _hand_out(self) -> None:
+    def hand_out(self) -> None:
         while len(self._running) < self._room():
-            task = self._again.popleft() if self._again else next(self._tasks, None)
+            task = self.next_task()
             if task is None:
                 return
             self._size = self._way.cpus or task.config.threads
@@ -192,27 +179,12 @@ class _Crew:
         try:
             answer = self._ray.get(reference)
         except errors.RayTaskError as error:  # not of a run, which answers for itself: of Ray around it
-            self._watcher.ends(task, "failed")
-            return Outcome(task, failure=Failure(f"Ray could not run it: {error.cause}.", "Is smope installed on every machine?"))
+            return self.failed(task, Problem(f"Ray could not run it: {error.cause}.", "Is smope installed on every machine?"))
         except errors.RayError as error:
-            return None if stopping else self._hand_out_again(task, error)
-        if "record" in answer:
-            self._watcher.ends(task, "finished")
-            if not (task.folder / RECORD).exists():  # it was made on another disk
-                write_json(task.folder / RECORD, answer["record"], wide=True)
-            return Outcome(task, answer["record"])
-        self._watcher.ends(task, "failed" if "failure" in answer else "stopped")
-        return Outcome(task, failure=Failure(**answer["failure"])) if "failure" in answer else None
-
-    def _hand_out_again(self, task: RunTask, error: Exception) -> Outcome | None:
-        self._deaths[task.folder] += 1
-        if self._deaths[task.folder] < ATTEMPTS:
-            self._watcher.ends(task, "its worker died; it goes on from its checkpoint")
-            self._again.append(task)
-            return None
-        self._watcher.ends(task, "failed")
-        reason = in_a_line(error)
-        return Outcome(task, failure=Failure(f"Its worker died {ATTEMPTS} times: {reason}", "Is there memory enough? See Ray's logs."))
+            return None if stopping else self.lost(task, f"died ({in_a_line(error)})", "Is there memory enough? See Ray's logs.")
+        if "record" in answer and not (task.folder / RECORD).exists():  # it was made on another disk
+            write_json(task.folder / RECORD, answer["record"], wide=True)
+        return self.ended(task, answer)
 
     def _show(self) -> None:
         by_folder = {task.as_json()["folder"]: task for task in self._running.values()}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from smope.engine.loop import Interrupted
 from smope.engine.run import run
-from smope.errors import SmopeError
-from smope.many.tasks import Failure, Outcome, RunTask, Stop
+from smope.errors import Problem, SmopeError
+from smope.many.tasks import Outcome, RunTask, Stop
 from smope.progress import SILENT, Progress
 
 
@@ -26,6 +26,6 @@ class OneAfterAnother:
             except Interrupted:
                 raise
             except SmopeError as error:
-                yield Outcome(task, failure=Failure.of(error))
+                yield Outcome(task, failure=Problem.of(error))
             else:
                 yield Outcome(task, record)

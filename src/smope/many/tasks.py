@@ -1,19 +1,17 @@
-"""What a run is to those who carry out many: a task before, a status while it lasts, an outcome after."""
+"""A run, to those who carry out many: a task before, a status while it lasts, an outcome after."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from smope.config import RunConfig, validate
-from smope.errors import NumericsError, SmopeError
+from smope.errors import Problem
 
 Record = dict[str, Any]
 Stop = Callable[[], bool]
-
-ATTEMPTS = 3  #: how often a run is begun or taken up again whose worker dies
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class RunTask:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a run is: the bar that is open, what stands beside it, and what it last said."""
+    """A run's progress: the bar that is open, the note beside it, and its last remark."""
 
     where: str = ""
     done: float = 0.0
@@ -49,31 +47,12 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Failure:
-    """Why a run has no record."""
-
-    problem: str
-    remedy: str = ""
-    astray: bool = False  #: whether its numbers left the finite ones
-
-    @classmethod
-    def of(cls, error: SmopeError) -> Failure:
-        return cls(error.problem, error.remedy, isinstance(error, NumericsError))
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def error(self) -> SmopeError:
-        return (NumericsError if self.astray else SmopeError)(self.problem, self.remedy)
-
-
-@dataclass(frozen=True)
 class Outcome:
     """A run that is over: its record, or why there is none."""
 
     task: RunTask
     record: Record | None = None
-    failure: Failure | None = None
+    failure: Problem | None = None
 
 
 class Watcher(Protocol):
@@ -128,7 +107,7 @@ class Failures:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._failed: list[tuple[RunTask, Failure]] = []
+        self._failed: list[tuple[RunTask, Problem]] = []
         self._some_went_well = False
 
     def see(self, outcome: Outcome) -> None:
@@ -137,8 +116,8 @@ class Failures:
             self._some_went_well = True
             return
         self._failed.append((outcome.task, outcome.failure))
-        self._say(f"{outcome.task.label} failed: {outcome.failure.problem}")
-        problems = {failure.problem for _, failure in self._failed}
+        self._say(f"{outcome.task.label} failed: {outcome.failure.error}")
+        problems = {failure.error for _, failure in self._failed}
         if not self._some_went_well and len(self._failed) >= self.ALIKE and len(problems) == 1:
             self.raise_any()
 
@@ -148,7 +127,7 @@ class Failures:
             return
         names, first = ", ".join(task.label for task, _ in self._failed), self._failed[0][1]
         which = f"{names}: " if len(self._failed) == 1 else f"{len(self._failed)} runs failed: {names}. The first: "
-        raise Failure(which + first.problem, first.remedy, first.astray).error()
+        raise replace(first, error=which + first.error).exception()
 
 
 def records_of(outcomes: Iterable[Outcome], say: Callable[[str], None]) -> Iterator[tuple[RunTask, Record]]:

@@ -1,4 +1,4 @@
-"""What a worker does with a task, wherever it is: run it, report how far it is, and say how it ended in plain values."""
+"""A worker's part, wherever the worker is: run a task, report how far it is, and answer how it ended in plain values."""
 
 from __future__ import annotations
 
@@ -6,60 +6,53 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from smope.engine.loop import Interrupted
 from smope.engine.run import FolderBusy, run
-from smope.errors import SmopeError
-from smope.many.tasks import Failure, Record, RunTask, Status, Stop
-from smope.progress import Bar
+from smope.errors import Problem, SmopeError
+from smope.many.tasks import Record, RunTask, Status, Stop
+from smope.progress import Bar, Line, Stage
 
 _SECONDS_BETWEEN_POSTS = 0.5
 _SECONDS_FOR_THE_DEAD = 20.0  #: a killed worker's decoding processes hold its folder until they notice
-STOPPED = "stopped"
 
 
 class Reporting:
     """A `Progress` that posts what a screen of many runs has room for, now and then."""
 
     def __init__(self, post: Callable[[Status], None]) -> None:
-        self._post = post
-        self._status = Status()
-        self._posted = 0.0
+        self._post, self._posted = post, 0.0
+        self._said = ""
+        self._line = Line("", None)
 
     @contextmanager
-    def bar(self, label: str, total: float | None, unit: str = "") -> Iterator[Bar]:
-        self._change(where=label, done=0.0, total=total, note="")
-        yield self
-
-    def advance(self, amount: float = 1) -> None:
-        self._change(done=self._status.done + amount)
-
-    def note(self, text: str) -> None:
-        self._change(note=text)
+    def bar(self, label: str, total: float | None, unit: str = "", stage: Stage | None = None) -> Iterator[Bar]:
+        self._line = Line(f"{stage.place} · {label}" if stage else label, total, unit, stage, advanced=self._tell)
+        self._tell(self._line)
+        yield self._line
 
     def say(self, text: str) -> None:
-        self._change(said=text)
+        self._said = text
+        self._tell(self._line)
 
-    def _change(self, **fields: Any) -> None:
-        self._status = replace(self._status, **fields)
+    def _tell(self, line: Line) -> None:
         if time.monotonic() - self._posted >= _SECONDS_BETWEEN_POSTS:
-            self._post(self._status)
+            self._post(Status(line.label, line.done, line.total, line.remark, self._said))
             self._posted = time.monotonic()
 
 
-def do(task: RunTask, post: Callable[[Status], None], stop: Stop) -> Record | Failure | str:
-    """The record, why there is none, or STOPPED. Whatever goes wrong is an answer: a worker outlives the runs it is given."""
+def do(task: RunTask, post: Callable[[Status], None], stop: Stop) -> dict[str, Any]:
+    """The run's `record`, its `failure`, or `stopped`. Nothing is raised: a worker outlives the runs it is given."""
     try:
-        return _patiently(task, Reporting(post), stop)
+        return {"record": _patiently(task, Reporting(post), stop)}
     except Interrupted:
-        return STOPPED
-    except SmopeError as error:
-        return Failure.of(error)
+        return {"stopped": True}
     except Exception as error:
-        traceback.print_exc()
-        return Failure(f"{type(error).__name__}: {error}", f"This is a bug, or a machine in trouble: smope run --resume {task.folder}")
+        if not isinstance(error, SmopeError):
+            traceback.print_exc()
+        remedy = f"This is a bug, or a machine in trouble: smope run --resume {task.folder}"
+        return {"failure": Problem.of(error, remedy).as_json()}
 
 
 def _patiently(task: RunTask, progress: Reporting, stop: Stop) -> Record:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from smope.backbones.registry import backbone_info
 from smope.config import RunConfig
 from smope.data import training_pictures
-from smope.engine.cost import forward_flops
+from smope.engine.cost import forward_flops, training_passes
 from smope.methods import find, resolve
 from smope.recipes import load_recipe
 from smope.report import Record
@@ -60,9 +60,7 @@ class Planned:
         images = training_pictures(self.config.data.name)
         if images is None:
             return None
-        method = find(self.config.method["name"])
-        plain = int(method.needs_query)
-        return images * self.config.train.epochs * (3 * max(1, method.passes(training=True) - plain) + plain)
+        return images * self.config.train.epochs * training_passes(find(self.config.method["name"]))
 
     @property
     def flops(self) -> float | None:

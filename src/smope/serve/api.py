@@ -16,14 +16,14 @@ from starlette.routing import Route
 from starlette.types import Scope
 
 import smope
-from smope.errors import SmopeError
+from smope.errors import Problem, SmopeError
 from smope.serve import changes, pictures, views
 from smope.serve.batching import Batcher
 from smope.serve.described import describe, operation_id
 from smope.serve.desk import AtDesk, Desk
 from smope.serve.gate import Gate, Rules
 from smope.serve.learner import Learner
-from smope.serve.limits import Budget, Limits
+from smope.serve.limits import Budget, Limits, Refusal
 from smope.serve.metrics import Metrics
 from smope.serve.model import Model
 from smope.serve.page import serve_page
@@ -105,25 +105,24 @@ def _tell_errors(app: FastAPI) -> None:
         if error.status_code == 405:
             first = (error.headers or {}).get("Allow", "GET").split(", ")
             error.headers = {"Allow": ", ".join(_methods(request.url.path) or sorted(first))}
-        detail: object = error.detail  # a Refusal's is a document already
-        told = detail if isinstance(detail, dict) else {"error": f"{detail}.", "remedy": _SEE}
-        return JSONResponse(told, error.status_code, error.headers)
+        problem = error.problem if isinstance(error, Refusal) else Problem(f"{error.detail}.", _SEE)
+        return JSONResponse(problem.as_json(), error.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
         what = f"'{where[:80]}'" if where else "The request"
-        return JSONResponse({"error": f"{what}: {first['msg']}.", "remedy": _SEE}, 422)
+        return JSONResponse(Problem(f"{what}: {first['msg']}.", _SEE).as_json(), 422)
 
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, error: ClientDisconnect) -> Response:  # nobody hears it, but it is counted, and is no mistake of ours
-        return JSONResponse({"error": "The upload ends too early.", "remedy": "Send it again."}, 400)
+        return JSONResponse(Problem("The upload ends too early.", "Send it again.").as_json(), 400)
 
     @app.exception_handler(Exception)
     async def bug(_: Request, error: Exception) -> Response:  # the server's log has its traceback
-        return JSONResponse({"error": "The server made a mistake.", "remedy": "It stands in the server's log."}, 500)
+        return JSONResponse(Problem("Unexpected error.", "See the server's log.").as_json(), 500)
 
     @app.exception_handler(SmopeError)
     async def ours(_: Request, error: SmopeError) -> Response:
-        return JSONResponse({"error": error.problem, "remedy": error.remedy}, 422)
+        return JSONResponse(Problem.of(error).as_json(), 422)

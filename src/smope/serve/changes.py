@@ -54,5 +54,5 @@ async def _change(desk: Desk, kind: str, words: dict[str, Any], response: Respon
         response.status_code = 202
         response.headers["Location"] = f"/jobs/{job.id}"
     if job.error:
-        raise Refusal(409, job.error["error"], job.error["remedy"])
+        raise Refusal(409, job.error.error, job.error.remedy)
     return desk.state_of(job)

@@ -36,7 +36,7 @@ class Desk:
 
     def state_of(self, job: Job) -> answers.JobState:
         """A job as a client sees it."""
-        problem = answers.Problem(**job.error) if job.error else None
+        problem = job.error.as_json() if job.error else None
         told = {"id": job.id, "kind": job.kind, "state": job.state, "place": self.learner.place(job), "remark": job.remark}
         return answers.JobState.model_validate({**told, **job.progress, "report": job.report, "error": problem})
 

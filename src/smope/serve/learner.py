@@ -7,12 +7,9 @@ removed by the next one, which alone may serve the file (`serving`).
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, suppress
@@ -22,19 +19,18 @@ from typing import Any
 
 import anyio.to_thread
 
-import smope
-from smope.errors import CheckpointError, SmopeError
-from smope.files import cache_dir, lock
+from smope.child_process import Child, Message
+from smope.errors import CheckpointError, Problem, SmopeError
+from smope.files import lock
 from smope.serve.limits import Limits, Refusal, too_much
 from smope.serve.model import Model
 
 _LOG = logging.getLogger("smope.serve")
 _KEPT = 20  #: finished jobs that can still be asked about
 _GRACE_SECONDS = 10.0
-_LINE_BYTES = 16 << 20  #: of a report; it names every picture that was skipped
 _LONG = ("learn", "merge", "export")
 _OVER = ("done", "failed", "cancelled")
-_STOPPED = {"state": "failed", "error": {"error": "The server was stopped.", "remedy": "The model is as it was."}}
+_STOPPED = {"state": "failed", "error": Problem("The server was stopped.", "The model is as it was.")}
 
 
 @dataclass(eq=False)
@@ -50,7 +46,7 @@ class Job:
     remark: str = ""
     is_stopping: bool = False
     report: dict[str, Any] | None = None
-    error: dict[str, str] | None = None
+    error: Problem | None = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -65,11 +61,11 @@ class Job:
         self._changed = asyncio.Event()
 
     async def watch(self, patience: float) -> AsyncIterator[bool]:
-        """True whenever something has changed, False when nothing did for `patience` seconds; ends when the job's end was told."""
-        told: asyncio.Event | None = None
+        """True whenever something has changed, False when nothing did for `patience` seconds; ends when the job's end was reported."""
+        seen: asyncio.Event | None = None
         while True:
-            if (changed := self._changed) is not told:  # also where that was while the watcher was busy with what it was told last
-                told = changed
+            if (changed := self._changed) is not seen:  # also if it changed while the watcher was busy with the last change
+                seen = changed
                 yield True
             elif self.is_over:
                 return
@@ -97,7 +93,7 @@ class Learner:
         self.jobs: dict[str, Job] = {}
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self._running: Job | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._teacher: Child | None = None
         self._worker: asyncio.Task[None] | None = None
 
     @property
@@ -131,7 +127,7 @@ class Learner:
         return job
 
     def place(self, job: Job) -> int:
-        """How many changes come before this one."""
+        """The number of changes that come before this one."""
         if job.state != "waiting":
             return 0
         ahead = list(self.jobs.values()).index(job)
@@ -143,10 +139,10 @@ class Learner:
             self._end(job, state="cancelled")
         elif job is self._running and job.kind in _LONG:
             job.set(remark="Stopping.", is_stopping=True)
-            if self._process is not None:
-                _stop(self._process, job)
-            if not await job.ended(_GRACE_SECONDS) and job is self._running and self._process is not None:
-                self._process.kill()
+            if self._teacher is not None:
+                _stop(self._teacher, job)
+            if not await job.ended(_GRACE_SECONDS) and job is self._running and self._teacher is not None:
+                self._teacher.kill()
 
     async def work(self) -> None:
         """Work off the queue until cancelled."""
@@ -160,7 +156,7 @@ class Learner:
             await anyio.to_thread.run_sync(self.sweep)
 
     def stop(self) -> None:
-        """End what is under way and what waits. Whoever watches is told, so that no stream holds up the server's end."""
+        """End the change under way and those that wait. Watchers are notified, so that no stream holds up the server's end."""
         if self._worker is not None:
             self._worker.cancel()
         for job in self.jobs.values():
@@ -180,12 +176,11 @@ class Learner:
         except _Stopped:
             end = {"state": "cancelled"}
         except Refusal as refusal:
-            end["error"] = refusal.detail
-        except SmopeError as error:
-            end["error"] = {"error": error.problem, "remedy": error.remedy}
-        except Exception:
-            _LOG.exception("A change (%s) failed", job.kind)
-            end["error"] = {"error": "The change failed for a reason that nobody foresaw.", "remedy": "It stands in the server's log."}
+            end["error"] = refusal.problem
+        except Exception as error:
+            if not isinstance(error, SmopeError):
+                _LOG.exception("A change (%s) failed", job.kind)
+            end["error"] = Problem.of(error, "See the server's log.")
         finally:
             self._running = None
             self._end(job, **end)
@@ -217,68 +212,55 @@ class Learner:
             "nicer": self._limits.niceness,
             **job.words,
         }
-        report = await self._run(job, json.dumps(order).encode() + b"\n")
+        report = await self._run(job, order)
         if job.kind != "export":
             job.set(progress={"stage": "Taking it up", "share": 0.99, "left": None})
             await anyio.to_thread.run_sync(self.model.refresh)
         return report
 
-    async def _run(self, job: Job, order: bytes) -> dict[str, Any]:
-        process = self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "smope.serve.teacher",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=Path(smope.__file__).parents[1],  # `-m` looks for modules here first, and a user's folder may hold a torch.py
-            env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "SMOPE_CACHE": str(cache_dir())},  # which may be relative to our folder
-            limit=_LINE_BYTES,
-            start_new_session=True,  # Ctrl-C is for the server; it ends this one in its own way
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        last: dict[str, Any] = {}
+    async def _run(self, job: Job, order: Message) -> dict[str, Any]:
+        news: asyncio.Queue[Message | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        teacher = self._teacher = Child("smope.serve.teacher", lambda message: loop.call_soon_threadsafe(news.put_nowait, message))
+        last: Message = {}
+        patience = 0.0
         try:
-            process.stdin.write(order)
+            teacher.send(order)
             if job.is_stopping:  # asked to before there was anyone to ask
-                _stop(process, job)
-            async for line in process.stdout:
-                last = json.loads(line)
+                _stop(teacher, job)
+            while (message := await news.get()) is not None:
+                last = message
                 if "progress" in last:
                     job.set(progress=last["progress"])
                 elif "say" in last:
                     job.set(remark=last["say"])
+            patience = _GRACE_SECONDS  # it has said all and is about to go; before that, it is the server that goes
         finally:
-            self._process = None
-            if process.returncode is None and not last.keys() & {"done", "error"}:
-                with suppress(ProcessLookupError):
-                    process.kill()
-            process.stdin.close()
-            await process.wait()
-        return _outcome(last, job, process.returncode)
+            self._teacher = None
+            code = await anyio.to_thread.run_sync(teacher.end, patience)
+        return _outcome(last, job, code)
 
 
 class _Stopped(Exception):
     """The user took it back."""
 
 
-def _stop(process: asyncio.subprocess.Process, job: Job) -> None:
+def _stop(teacher: Child, job: Job) -> None:
     """An export changes nothing and hears nothing, so it is ended; what changes the model is asked to stop."""
     if job.kind == "export":
-        with suppress(ProcessLookupError):
-            process.kill()
-    elif process.stdin is not None:
-        process.stdin.write(b"stop\n")
+        teacher.kill()
+    else:
+        teacher.send({"stop": True})
 
 
-def _outcome(last: dict[str, Any], job: Job, code: int | None) -> dict[str, Any]:
+def _outcome(last: Message, job: Job, code: int) -> dict[str, Any]:
     if "done" in last:
         report: dict[str, Any] = last["done"]
         return report
     if job.is_stopping:
         raise _Stopped
     if "error" in last:
-        raise SmopeError(last["error"]["error"], last["error"]["remedy"])
+        raise Problem(**last["error"]).exception()
     raise SmopeError(f"Learning ended before its time (code {code}).", "The model is as it was. The reason may stand in the server's log.")
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from fastapi import HTTPException
 
+from smope.errors import Problem
+
 KILO, MEGA = 1 << 10, 1 << 20
 
 
@@ -40,7 +42,8 @@ class Refusal(HTTPException):
     """A request that is not served: what was wrong, what to do, and the status that says so to programs."""
 
     def __init__(self, status: int, problem: str, remedy: str = "", headers: dict[str, str] | None = None) -> None:
-        super().__init__(status, {"error": problem, "remedy": remedy}, headers)
+        self.problem = Problem(problem, remedy)
+        super().__init__(status, self.problem.as_json(), headers)
 
 
 def too_much(problem: str, remedy: str = "Try again in a moment.") -> Refusal:

@@ -24,8 +24,7 @@ class Model:
 
     def __init__(self, file: Path, new: Mapping[str, Any], backbone_file: Path | None = None) -> None:
         """`new` holds the arguments of a `ContinualClassifier` that is not there yet."""
-        self.file, self.new = file, new
-        self.backbone_file = backbone_file.absolute() if backbone_file is not None else None  # the teacher works in another folder
+        self.file, self.new, self.backbone_file = file, new, backbone_file
         self.error: SmopeError | None = None
         self._current: ContinualClassifier | None = None
         self._stamp: Stamp | None = None

@@ -1,7 +1,7 @@
-"""The process that learns: `python -m smope.serve.teacher`. An order comes in as one line of JSON, progress goes out as lines of JSON.
+"""The process that learns, a child of the server's (see `smope.child_process`). It is sent an order, and tells progress and the outcome.
 
-Its stdin stays open as long as the server lives: a line there asks it to stop, the end of it says that the server is gone, and then
-this process ends at once, wherever it is. The adapter is replaced by rename, so it is the old one or the new one.
+A second message asks it to stop. At the end of its input the server is gone, and this process ends at once, wherever it is. The adapter
+is replaced by rename, so it is the old one or the new one.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import copy
 import json
 import os
 import re
-import sys
-import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from smope.errors import DataError, SmopeError
+from smope.child_process import Parent
+from smope.errors import DataError, Problem, SmopeError
 from smope.serve.wire import Wire
 
 if TYPE_CHECKING:
@@ -28,17 +28,14 @@ _WAITING = "Another program is teaching this model. Waiting for it to end."
 
 
 def main() -> None:
-    """Carry out the order on stdin."""
-    wire = Wire(_own_stdout())
-    order = json.loads(sys.stdin.readline())
-    stop = threading.Event()
-    threading.Thread(target=_listen, args=(stop,), daemon=True).start()
+    """Carry out the server's order."""
+    parent = Parent(gone=partial(os._exit, 1))
+    order = parent.read()
+    assert order is not None  # the end of the input has ended this process
     try:
-        wire.write("done", carry_out(order, wire, stop.is_set))
-    except SmopeError as error:
-        wire.write("error", {"error": error.problem, "remedy": error.remedy})
-    except OSError as error:
-        wire.write("error", {"error": f"{error.filename or 'A file'}: {error.strerror or error}.", "remedy": "The model is as it was."})
+        parent.tell({"done": carry_out(order, Wire(parent.tell), parent.interrupts)})
+    except (SmopeError, OSError) as error:
+        parent.tell({"error": Problem.of(error, "The model is as it was.").as_json()})
 
 
 def carry_out(order: dict[str, Any], wire: Wire, stop: Callable[[], bool]) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def carry_out(order: dict[str, Any], wire: Wire, stop: Callable[[], bool]) -> di
 
     file = Path(order["file"])
     with alone(file, waiting=lambda: wire.say(_WAITING)):
-        wire.write("progress", {"stage": "Getting ready", "share": 0.0, "left": None})
+        wire.progress("Getting ready")
         classifier = _opened(file, order, wire)
         if hasattr(os, "nice"):
             os.nice(order["nicer"])  # only now: getting ready is short, and on a busy machine it would otherwise never end
@@ -97,7 +94,7 @@ def _plain(report: UpdateReport, called: Callable[[str], str]) -> dict[str, Any]
 
 
 def _caller(folder: Path, names: dict[str, str]) -> Callable[[str], str]:
-    """What gives a text back with the pictures of `folder` called as their sender called them."""
+    """A function that replaces the paths of `folder` in a text by the names that the sender gave its pictures."""
     ours = re.compile(re.escape(f"{folder}{os.sep}") + "([0-9]+)")
     return lambda text: ours.sub(lambda found: names[found.group(1)], text)
 
@@ -109,20 +106,3 @@ def _opened(file: Path, order: dict[str, Any], wire: Wire) -> ContinualClassifie
     if file.exists():
         return ContinualClassifier.load(file, backbone_file=weights, progress=wire)
     return ContinualClassifier(**order["new"], backbone_file=weights, progress=wire)
-
-
-def _listen(stop: threading.Event) -> None:
-    while sys.stdin.readline():
-        stop.set()
-    os._exit(1)
-
-
-def _own_stdout() -> TextIO:
-    """The lines are ours alone: what a library prints goes to stderr."""
-    lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return lines
-
-
-if __name__ == "__main__":
-    main()

@@ -14,6 +14,7 @@ from starlette.background import BackgroundTask
 from starlette.types import Receive, Scope, Send
 
 import smope
+from smope.errors import Problem
 from smope.serve import answers
 from smope.serve.desk import AtDesk, problems
 from smope.serve.limits import Refusal
@@ -65,7 +66,7 @@ async def about(desk: AtDesk) -> answers.About:
         facts |= {"method": known.method, "backbone": known.backbone, "image_size": known.image_size}
         facts |= {"changes": len(known.history), "can_export": known.can_export}
     if model.error is not None:
-        facts["error"] = {"error": model.error.problem, "remedy": model.error.remedy}
+        facts["error"] = Problem.of(model.error).as_json()
     if running is not None:
         facts["job"] = desk.state_of(running)
     facts["limits"] = {name: getattr(desk.limits, name) for name in ("picture_bytes", "learn_pictures", "learn_bytes")}
@@ -95,8 +96,8 @@ async def onnx(desk: AtDesk) -> WholeFile:
         await desk.learner.cancel(job)  # nobody would fetch the file
     if job.state != "done" or not target.is_file():
         await gone()
-        problem = job.error or {"error": "The export did not come to its end.", "remedy": "Try again."}
-        raise Refusal(409, problem["error"], problem["remedy"])
+        problem = job.error or Problem("The export did not come to its end.", "Try again.")
+        raise Refusal(409, problem.error, problem.remedy)
     return WholeFile(target, media_type="application/octet-stream", filename=target.name, background=gone)
 
 
