@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from smope.backbones import PLAIN, FrozenViT
+from smope.backbones import CLS, PLAIN, FrozenViT
 from smope.engine.feed import Feed
 from smope.engine.run import run
 from soak.scene import draw_classes
@@ -29,9 +29,9 @@ def plain_images(monkeypatch):
     seen = []
     forward = FrozenViT.forward
 
-    def counting(self, images_B3HW, prompter=PLAIN):
+    def counting(self, images_B3HW, prompter=PLAIN, readout=CLS):
         seen.extend(images_B3HW if prompter is PLAIN else ())
-        return forward(self, images_B3HW, prompter)
+        return forward(self, images_B3HW, prompter, readout)
 
     monkeypatch.setattr(FrozenViT, "forward", counting)
     return seen

@@ -44,7 +44,7 @@ from smope.classifier.looking import views
 from smope.classifier.onnx_check import Agreement, Judged
 from smope.classifier.pictures import room
 from smope.classifier.places import Places
-from smope.data import Transform
+from smope.data import NORMALISATIONS
 from smope.errors import DataError
 from smope.files import atomic_write, scratch
 from smope.progress import SILENT, Progress
@@ -152,7 +152,7 @@ def export(
 def metadata(document: Document, temperature: float) -> dict[str, Any]:
     """All that is needed to use the file."""
     look = document.preprocessing
-    transform = Transform(**look.model_dump())
+    scale = NORMALISATIONS[look.normalisation]
     return {
         "kind": "smope export",
         "format": FORMAT,
@@ -167,8 +167,8 @@ def metadata(document: Document, temperature: float) -> dict[str, Any]:
             "resize": look.resize,
             "filter": "bilinear, antialiased",
             "room": room(look.size),
-            "mean": list(transform.mean),
-            "std": list(transform.std),
+            "mean": list(scale.mean),
+            "std": list(scale.std),
             "normalised_by": "the graph",
         },
         "temperature": temperature,

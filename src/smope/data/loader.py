@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,7 +33,6 @@ class ImageBatch(NamedTuple):
     images_B3HW: Tensor
     rows_B: Tensor
     ids: tuple[str, ...]
-    indices_B: Tensor  # positions in the set
     total: int  # pictures of the batch, where this is a part of it
 
 
@@ -86,14 +84,16 @@ class Loader:
         whole = self._batches(epoch)[start:]
         batches = [batch[self.part(len(batch))] for batch in whole]
         views = _Views(self.images, self.transform, self.seed, (*self.address, epoch), self.augment)
-        # Closed here, whatever ends the epoch: left to the garbage collector, workers are shut down late and out of order.
-        with closing(_answers(views, batches, min(self.workers, len(batches)))) as answers:
+        workers = min(self.workers, len(batches))
+        answers = _from_workers(views, batches, workers) if workers else map(views.__getitem__, batches)
+        try:
             for indices, answer, batch in zip(batches, answers, whole, strict=True):
                 if isinstance(answer, DataError):
                     raise answer
-                indices_B = torch.tensor(indices, dtype=torch.long)
-                ids = tuple(self.images.ids[index] for index in indices)
-                yield ImageBatch(self.transform.normalise(answer), self._rows_N[indices_B], ids, indices_B, len(batch))
+                ids = tuple([self.images.ids[index] for index in indices])
+                yield ImageBatch(self.transform.normalise(answer), self._rows_N[indices], ids, len(batch))
+        finally:
+            del answers  # whatever ends the epoch: left to the garbage collector, workers are shut down late and out of order
 
     def _batches(self, epoch: int) -> list[list[int]]:
         order = list(range(len(self.images)))
@@ -127,21 +127,17 @@ class _Views(TorchDataset["Tensor | DataError"]):
         return self.transform.train(pixels_HW3, random.Random(key))
 
 
-def _answers(views: _Views, batches: list[list[int]], workers: int) -> Generator[Tensor | DataError, None, None]:
-    if workers == 0:
-        yield from map(views.__getitem__, batches)
-        return
-    # A generator of its own: DataLoader draws a seed for its workers, and must not take it from the generator everyone shares.
-    private = torch.Generator()
-    yield from DataLoader(
+def _from_workers(views: _Views, batches: list[list[int]], workers: int) -> Iterator[Tensor | DataError]:
+    loader = DataLoader(
         views,
         sampler=batches,
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
-        generator=private,
+        generator=torch.Generator(),  # its own: the seed of the workers must not be drawn from the generator that everyone shares
         worker_init_fn=_leave_ctrl_c_to_the_parent,
     )
+    return iter(loader)
 
 
 def _leave_ctrl_c_to_the_parent(worker: int) -> None:
