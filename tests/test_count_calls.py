@@ -77,6 +77,17 @@ def test_each_path_goes_where_it_says(counts):
         assert 0 < path["around"] < path["calls"] and 0 < path["files"] < path["functions"] < path["calls"]
 
 
+ANSWER = ("decode_stream", "open_picture", "evaluate", "normalise", "batch", "see", "logits", "answers", "_best")
+TRAINING = ("loader", "train", "normalise", "batch", "logits")
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"), [("an answer of the classifier", ANSWER), ("an answer of the server", ANSWER), ("a training picture", TRAINING)]
+)
+def test_each_step_is_taken_once(counts, path, steps):
+    assert {step: calls(counts[path], step) for step in steps} == dict.fromkeys(steps, 1)
+
+
 def test_the_table_gives_a_share_for_another_checkout(counts):
     twice = {name: {**path, "calls": 2 * path["calls"]} for name, path in counts.items()}
     lines = count_calls.table(counts, twice).splitlines()
