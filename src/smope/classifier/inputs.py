@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class Gathered:
     images: ImageSet  #: the ids are hashes of pixels
     skipped: tuple[Skipped, ...]
 
-    @property
+    @cached_property
     def classes(self) -> tuple[str, ...]:
         """In the order of their first pictures."""
         return tuple(dict.fromkeys(self.images.labels))

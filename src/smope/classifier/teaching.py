@@ -146,9 +146,9 @@ def _plain(body: Body, taught: Knowledge, feed: Feed, images: ImageSet) -> Tenso
 
 def _judge(body: Body, taught: Knowledge, feed: Feed, held: ImageSet) -> Judged:
     rows_B = torch.tensor(taught.labels.rows(held.labels), dtype=torch.long)
-    parts = [see(body, taught, batch) for batch in feed.in_order(held, taught.labels, "judge")]
-    if not parts:
+    if not len(held):
         return Judged(rows_B, rows_B, taught.calibration)
+    parts = [see(body, taught, batch) for batch in feed.in_order(held, taught.labels, "judge")]
     logits_BC = torch.cat([part.logits_BC for part in parts])
     far = [part.distance_B for part in parts if part.distance_B is not None]
     distance_B = torch.cat(far) if far else None
