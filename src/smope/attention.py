@@ -38,9 +38,11 @@ def attend(q_BHND: Tensor, k_BHMD: Tensor, v_BHMD: Tensor, scores: Tensor | None
     `scores` is B,H,1,P (one score for all tokens) or B,H,N,P, already scaled; minus infinity switches an entry off.
     `values` is B,H,P,D or H,P,D (shared by the batch). Without them this is ordinary attention.
     """
-    _check_shapes(q_BHND, k_BHMD, scores, values)
-    if scores is None or values is None:
+    if scores is None and values is None:
         return F.scaled_dot_product_attention(q_BHND, k_BHMD, v_BHMD)
+    if scores is None or values is None:
+        raise ConfigError("attend() was given only one of prefix scores and prefix values.", "Give both, or neither.")
+    _check_shapes(q_BHND, scores, values)
     if q_BHND.dtype in (torch.bfloat16, torch.float16):  # a prompt's scores and the softmax over them stay in float32
         with torch.autocast(q_BHND.device.type, enabled=False):
             return attend(q_BHND.float(), k_BHMD.float(), v_BHMD.float(), scores.float(), values.float()).to(q_BHND.dtype)
@@ -170,12 +172,8 @@ def _agrees_with_the_formula() -> bool:
     return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(got, want, strict=True))
 
 
-def _check_shapes(q: Tensor, k: Tensor, scores: Tensor | None, values: Tensor | None) -> None:
-    if scores is None and values is None:
-        return
+def _check_shapes(q: Tensor, scores: Tensor, values: Tensor) -> None:
     B, H, N, D = q.shape
-    if scores is None or values is None:
-        raise ConfigError("attend() was given only one of prefix scores and prefix values.", "Give both, or neither.")
     P = scores.shape[-1]
     if scores.ndim != 4 or scores.shape[:2] != (B, H) or scores.shape[2] not in (1, N):
         raise ConfigError(f"Prefix scores have shape {tuple(scores.shape)}.", f"Expected ({B}, {H}, 1 or {N}, P).")

@@ -17,5 +17,5 @@ def derive(seed: int, *address: Address) -> int:
     True
     """
     # each part carries its length, so that no two addresses read the same
-    text = "".join(f"{type(part).__name__}:{len(str(part))}:{part};" for part in (seed, *address))
+    text = "".join([f"{type(part).__name__}:{len(str(part))}:{part};" for part in (seed, *address)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

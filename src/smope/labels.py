@@ -58,7 +58,11 @@ class LabelSpace:
 
     def rows(self, names: Iterable[str]) -> list[int]:
         """The rows of classes that must be known already."""
-        return [self._row(name) for name in names]
+        try:
+            return [self._rows[name] for name in names]
+        except KeyError as missing:
+            name = missing.args[0]
+            raise DataError(f"There is no class '{name}'.", nearest(name, self._rows)) from None
 
     def name(self, row: int) -> str:
         """The class that owns `row`."""
@@ -69,7 +73,7 @@ class LabelSpace:
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name; its row stays."""
-        row = self._row(old)
+        (row,) = self.rows([old])
         if new in self._rows:
             raise DataError(f"Cannot rename '{old}' to '{new}': that name is taken.", "Merge the two classes instead.")
         del self._rows[old]
@@ -78,15 +82,10 @@ class LabelSpace:
 
     def retire(self, name: str) -> int:
         """Take a class out; its row stays empty for ever. Returns the row."""
-        row = self._row(name)
+        (row,) = self.rows([name])
         del self._rows[name]
         self._names[row] = None
         return row
-
-    def _row(self, name: str) -> int:
-        if name not in self._rows:
-            raise DataError(f"There is no class '{name}'.", nearest(name, self._rows))
-        return self._rows[name]
 
 
 def check_name(name: object) -> str:

@@ -106,9 +106,9 @@ def test_merging_pools_what_is_remembered_and_teaches_the_head_anew(taught: Cont
     counts, before = taught.counts, state(taught)
     taught.merge("green", into="red")
     assert taught.classes == ["red", "blue"] and taught.counts == {"red": counts["red"] + counts["green"], "blue": counts["blue"]}
-    mean = before["statistics.mean_CD"]
+    mean = before["head.statistics.mean_CD"]
     n, m = counts["red"], counts["green"]
-    torch.testing.assert_close(state(taught)["statistics.mean_CD"][0], (n * mean[0] + m * mean[2]) / (n + m))
+    torch.testing.assert_close(state(taught)["head.statistics.mean_CD"][0], (n * mean[0] + m * mean[2]) / (n + m))
     assert not torch.equal(state(taught)["head.weight"][1], before["head.weight"][1])
     assert torch.equal(state(taught)["keys_LHPD"], before["keys_LHPD"])
     assert set(taught._known().calibration.distances) == {1}

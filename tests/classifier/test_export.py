@@ -23,9 +23,9 @@ from PIL import Image
 from smope.classifier import ContinualClassifier, export, graph, onnx_check
 from smope.classifier.graph import ExportError, Graph, on_cpu, trace
 from smope.classifier.int8 import quantised
-from smope.classifier.looking import see
+from smope.classifier.looking import question, see
 from smope.errors import DataError
-from smope.methods import find, known_methods
+from smope.methods import Method, find, known_methods
 from smope.testing.subject import small_fields
 
 from .conftest import COLOURS, Make, draw, pairs
@@ -94,7 +94,7 @@ def test_distances_are_those_of_none_of_these(written: Any, taught: ContinualCla
     asked = [draw("white", 3), draw("red", 4)]
     body, known, _ = parts(taught)
     views = torch.stack([torch.from_numpy(body.transform.evaluate(np.asarray(picture))) for picture in asked])
-    wanted = see(body, known, views).distance_B
+    wanted = see(body, known, question(body, known, views)).distance_B
     np.testing.assert_allclose(run(written[0], asked)[2], wanted, rtol=1e-4)
 
 
@@ -202,7 +202,7 @@ class Fake:
         self.body, self.known, self.made, self.shift, self.spoil = body, known, made, shift, spoil
 
     def run(self, names: Sequence[str], feed: dict[str, Any]) -> list[Any]:
-        seen = see(self.body, self.known, torch.from_numpy(feed["pixels"]))
+        seen = see(self.body, self.known, question(self.body, self.known, torch.from_numpy(feed["pixels"])))
         logits = seen.logits_BC[:, self.made.live_C].clone()
         logits[0, 0] += self.shift
         values = {"logits": logits, "probabilities": (logits / self.made.temperature).softmax(1), "distance": seen.distance_B.float()}  # type: ignore[union-attr]
@@ -234,8 +234,10 @@ def test_a_picture_that_float32_does_not_settle_is_counted_apart_but_many_are_no
     """Float64 is made to say otherwise than float32, as it does where two experts score the same."""
     body, known, made = parts(taught)
     fake = Fake(body, known, made, shift=1e-2)  # the first picture of every batch
-    honest = onnx_check.logits_of
-    monkeypatch.setattr(onnx_check, "logits_of", lambda *arguments: honest(*arguments) + 1e-2)
+    honest = Method.logits
+    monkeypatch.setattr(
+        Method, "logits", lambda *arguments: honest(*arguments) + (1e-2 if arguments[1].images.dtype == torch.float64 else 0)
+    )
     found = onnx_check.agree(fake, made, body, known, onnx_check.random_views(16)[2:])
     assert (found.pictures, found.on_edge) == (5, 1) and found.difference == 0
     with pytest.raises(ExportError, match="3 of 8 pictures lie on an edge"):
@@ -245,13 +247,13 @@ def test_a_picture_that_float32_does_not_settle_is_counted_apart_but_many_are_no
 def test_a_method_that_cannot_be_traced_is_refused_with_the_reason_and_without_noise(
     taught: ContinualClassifier, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    honest = graph.logits_of
+    honest = Method.logits
 
     def branching(*arguments: Any) -> torch.Tensor:
         logits = honest(*arguments)
         return logits * 2 if float(logits.sum()) > 0 else logits
 
-    monkeypatch.setattr(graph, "logits_of", branching)
+    monkeypatch.setattr(Method, "logits", branching)
     with pytest.raises(ExportError, match=r"Method 'smope' cannot be written as ONNX: .*a graph has one way") as caught:
         taught.export(tmp_path / "shop.onnx")
     assert len(caught.value.problem) < 300 and "another method" in caught.value.remedy
@@ -306,7 +308,7 @@ def test_every_method_can_be_traced_with_an_open_batch(make: Make, method: str) 
     body, known, made = parts(taught_with(make, method))
     program = trace(made).module()
     for views in onnx_check.random_views(16):
-        seen = see(body, known, views)
+        seen = see(body, known, question(body, known, views))
         logits, _, distance = program(views)
         torch.testing.assert_close(logits, seen.logits_BC[:, [0, 2, 3]], rtol=0, atol=1e-5)
         torch.testing.assert_close(distance.double(), seen.distance_B, rtol=1e-4, atol=1e-4)

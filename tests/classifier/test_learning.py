@@ -98,8 +98,8 @@ def test_other_methods_serve_too(make: Make, method: str, tmp_path: Path) -> Non
     assert set(classifier.predict(asked)) <= {"red", "green"}
 
 
-def test_a_method_without_a_head_answers_by_its_own_logits(make: Make) -> None:
-    classifier = make(method="ncm", overrides=["method.distance=euclidean", "tap.kind=off", "threads=1"])
+def test_a_head_of_means_answers_by_the_nearest(make: Make) -> None:
+    classifier = make(method="ncm", overrides=["head.distance=euclidean", "tap.kind=off", "threads=1"])
     classifier.learn(pairs(*COLOURS, count=6))
     body, known = classifier._ready(), classifier._known()
     asked = [draw(colour, 40 + n) for n in range(5) for colour in COLOURS]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from smope.classifier import ContinualClassifier
+from smope.classifier.looking import question, see
 from smope.classifier.places import Places
 
 from .conftest import Make, draw, pairs
@@ -68,11 +70,11 @@ def test_tensors_come_back_and_what_does_not_fit_is_refused() -> None:
 
 
 def far(classifier: ContinualClassifier) -> torch.Tensor:
-    from smope.classifier.looking import look
-
-    pictures = [draw(colour, 500 + number) for number in range(8) for colour in ("red", "blue")]
-    parts = [part.seen.distance_B for part in look(classifier._ready(), classifier._known(), pictures) if part.seen is not None]
-    return torch.cat([part for part in parts if part is not None])
+    body, known = classifier._ready(), classifier._known()
+    views = [classifier.view(draw(colour, 500 + number), "") for number in range(8) for colour in ("red", "blue")]
+    distance_B = see(body, known, question(body, known, torch.from_numpy(np.stack(views)))).distance_B
+    assert distance_B is not None
+    return distance_B
 
 
 def test_an_update_brings_no_known_picture_farther_whatever_it_does_to_the_prompt(make: Make) -> None:
@@ -105,3 +107,19 @@ def test_only_who_asks_for_distances_pays_for_a_second_pass(make: Make) -> None:
     passes.clear()
     assert classifier.classify(picture).unknown is None and len(passes) == 1
     hook.remove()
+
+
+def test_a_method_that_asks_for_the_plain_feature_itself_pays_for_no_second_one(make: Make) -> None:
+    """Two passes, with distances and without: the plain one is the method's query."""
+    classifier = make(method="l2p", overrides=["method.pool=4", "method.length=2", "method.top_k=2", "train.epochs=1", "threads=1"])
+    classifier.learn(pairs("red", "blue", count=50))
+    vit, passes, picture = classifier._ready().vit, list[object](), draw("red", 3)
+    vit.register_forward_hook(lambda *_: passes.append(None))
+    assert classifier.threshold is not None
+    for ask in (classifier.predict, classifier.classify):
+        passes.clear()
+        ask(picture)
+        assert len(passes) == 2
+    body, known = classifier._ready(), classifier._known()
+    batch = question(body, known, torch.from_numpy(classifier.view(picture, "")[None]))
+    assert see(body, known, batch).distance_B.equal(known.places.distances(vit(batch.images)))  # type: ignore[union-attr, arg-type]

@@ -180,9 +180,10 @@ class TestNormalise:
     def test_other_precisions(self) -> None:
         bytes_B3HW = torch.randint(0, 256, (1, 3, 2, 2), dtype=torch.uint8)
         transform = Transform(2)
-        exact = (bytes_B3HW.double() / 255 - torch.tensor(transform.mean).double().view(3, 1, 1)) / torch.tensor(
-            transform.std
-        ).double().view(3, 1, 1)
+        mean, std = (
+            torch.tensor(three).double().view(3, 1, 1) for three in (NORMALISATIONS["imagenet"].mean, NORMALISATIONS["imagenet"].std)
+        )
+        exact = (bytes_B3HW.double() / 255 - mean) / std
         torch.testing.assert_close(transform.normalise(bytes_B3HW, torch.float64), exact, atol=1e-6, rtol=0)
 
 

@@ -8,6 +8,7 @@ import threading
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -44,13 +45,13 @@ def test_what_cannot_be_read_is_told_beside_the_others(client: TestClient) -> No
 
 def test_many_clients_are_laid_together_and_each_gets_its_own(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    classify = ContinualClassifier.classify
+    answers = ContinualClassifier.answers
 
-    def counted(self: ContinualClassifier, given: list[object]) -> object:
+    def counted(self: ContinualClassifier, given: list[Any]) -> object:
         sizes.append(len(given))
-        return classify(self, given)
+        return answers(self, given)
 
-    monkeypatch.setattr(ContinualClassifier, "classify", counted)
+    monkeypatch.setattr(ContinualClassifier, "answers", counted)
     colours = [("red", "blue", "green")[number % 3] for number in range(24)]
     alone = [client.post("/predict", files=pictures(png(colour, 40 + n))).json() for n, colour in enumerate(colours)]
     sizes.clear()

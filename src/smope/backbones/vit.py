@@ -110,7 +110,7 @@ class Block(nn.Module):
             q_BHND, k_BHMD, v_BHMD = self._cls_query(h_BNC)
         else:
             qkv_BNX = frozen_linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias)
-            q_BHND, k_BHMD, v_BHMD = self.split_heads(_plus(qkv_BNX, more_BNX), 3)
+            q_BHND, k_BHMD, v_BHMD = self.split_heads(qkv_BNX if more_BNX is None else qkv_BNX + more_BNX, 3)
         prefix = prompter.prefix(self, x_BNC, q_BHND) if prompted else None
         scores, values = prefix if prefix is not None else (None, None)
         if cls_only:
@@ -146,18 +146,16 @@ class Block(nn.Module):
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
 
     def _linear(self, name: str, layer: _Named, h: Tensor, prompter: Prompter) -> Tensor:
-        return _plus(frozen_linear(h, layer.weight, layer.bias), prompter.linear(self, name, h))
+        made, more = frozen_linear(h, layer.weight, layer.bias), prompter.linear(self, name, h)
+        return made if more is None else made + more
 
     def joined(self, branch: str, scale: str, x_BNC: Tensor, made_BNC: Tensor, prompter: Prompter) -> Tensor:
         """The residual stream after a branch, and after what the prompter adds beside it."""
         if self.layer_scale:
             own: _Named = getattr(self, scale)
             made_BNC = made_BNC * own.gamma
-        return _plus(x_BNC + made_BNC, prompter.residual(self, branch, x_BNC))
-
-
-def _plus(one: Tensor, more: Tensor | None) -> Tensor:
-    return one if more is None else one + more
+        beside_BNC = prompter.residual(self, branch, x_BNC)
+        return x_BNC + made_BNC if beside_BNC is None else x_BNC + made_BNC + beside_BNC
 
 
 class _PatchEmbed(nn.Module):

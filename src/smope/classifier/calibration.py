@@ -16,6 +16,7 @@ Axes: B pictures, C classes, T temperatures, K bins.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -87,7 +88,8 @@ class Calibration(Section):
     @property
     def _best(self) -> int:
         doubt = 1 / (self.pictures + 2)
-        return min(range(len(TEMPERATURES)), key=lambda index: (1 - doubt) * self.sums[index].loss + doubt * self.sums[index].other)
+        losses = [(1 - doubt) * one.loss + doubt * one.other for one in self.sums]
+        return losses.index(min(losses))
 
     @property
     def temperature(self) -> float:
@@ -120,7 +122,7 @@ class Calibration(Section):
         """The distance beyond which a picture is none of these; None where too few pictures were held back, or a class has no place."""
         if self.unplaced:
             return None
-        pooled = sorted(distance for kept in self.distances.values() for distance in kept)
+        pooled = sorted(itertools.chain.from_iterable(self.distances.values()))
         place = math.ceil((len(pooled) + 1) * (1 - false_alarm) - 1e-9)
         return pooled[place - 1] if 0 < place <= len(pooled) else None
 

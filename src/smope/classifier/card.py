@@ -74,9 +74,7 @@ def model_card(document: Document, pictures: Mapping[str, int], repo: str) -> st
         count=len(pictures),
         classes="\n".join(f"| {plain(name)} | {count} |" for name, count in pictures.items()),
         history="\n".join(_history(document)),
-        calibration=_sentence(
-            describe_calibration(document.calibration, document.calibration.pictures >= document.settings.calibrate_from)
-        ),
+        calibration=_sentence(describe_calibration(document.calibration, document.settings.calibrates(document.calibration.pictures))),
         unknown=_unknown(document),
         removed=f"- {removed} classes that it once knew and that were taken out or merged.\n\n" if removed else "\n",
         method=document.config.method["name"],

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from smope.classifier.knowledge import Body, Knowledge
+from smope.classifier.knowledge import Knowledge
 from smope.data import ImageSet
+from smope.engine.feed import Feed
 from smope.phases import Chance, Update
 
 _MOST = 16  #: pictures of a class that are looked at
@@ -49,7 +49,7 @@ def experts(known: Knowledge) -> Experts | None:
 
 
 @torch.inference_mode()
-def choices(body: Body, known: Knowledge, images: ImageSet) -> dict[int, Tensor]:
+def choices(known: Knowledge, feed: Feed, images: ImageSet) -> dict[int, Tensor]:
     """For the classes of `images`: head row -> L,H,P bytes. Empty for a method without experts."""
     if "usage" not in known.method.facts():
         return {}
@@ -57,26 +57,22 @@ def choices(body: Body, known: Knowledge, images: ImageSet) -> dict[int, Tensor]
     for place, label in enumerate(images.labels):
         places[label].append(place)
     rows = tuple(known.labels.rows(places))
-    update = Update(known.updates, rows, len(known.labels), Chance(body.config.seed, ("choices",)), tuple(known.labels.names))
+    update = Update(known.updates, rows, len(known.labels), Chance(feed.config.seed, ("choices",)), tuple(known.labels.names))
     chosen = {}
     for row, members in zip(rows, places.values(), strict=True):
-        share_LHP = _chosen(body, known, update, row, images.subset(members[:_MOST]))
-        if share_LHP is not None:
-            chosen[row] = (share_LHP * _ALL).round().to(torch.uint8).cpu()
+        seen_BLHP = _chosen(known, feed, update, images.subset(members[:_MOST]))
+        if seen_BLHP:
+            chosen[row] = (torch.cat(seen_BLHP).double().mean(0) * _ALL).round().to(torch.uint8).cpu()
     return chosen
 
 
-def _chosen(body: Body, known: Knowledge, update: Update, row: int, images: ImageSet) -> Tensor | None:
-    views = np.stack([body.transform.evaluate(images.array(place)) for place in range(len(images))])
-    pictures = body.transform.normalise(torch.from_numpy(views).to(body.runtime.device))
-    rows_B = torch.full((len(images),), row, device=body.runtime.device)
-    batch = known.method.batch(pictures, rows_B, update.chance, body.vit)
+def _chosen(known: Knowledge, feed: Feed, update: Update, images: ImageSet) -> list[Tensor]:
     for collect in known.method.observations(update):
-        with body.runtime.autocast():
-            seen = collect.step(batch, body.vit)
-        if "chosen" in seen:
-            return seen["chosen"].double().mean(0)
-    return None
+        with feed.runtime.autocast():
+            seen = [collect.step(batch, feed.vit) for batch in feed.in_order(images, known.labels, "choices")]
+        if "chosen" in seen[0]:
+            return [step["chosen"] for step in seen]
+    return []
 
 
 def _shares(share_LHP: Tensor) -> list[list[list[float]]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from smope.classifier import adapter, teaching
@@ -25,12 +26,13 @@ from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.frozen import embody, embody_stored
 from smope.classifier.inputs import listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
-from smope.classifier.looking import Seen, check_it_sees, look
+from smope.classifier.looking import check_it_sees, question, see, view, views
 from smope.classifier.pictures import Picture, is_one_picture
 from smope.classifier.settings import AUTO, differences
 from smope.classifier.sharing import SharingVerbs
 from smope.classifier.updates import UpdateReport, describe_calibration
 from smope.data import Skipped
+from smope.data.decoding import Pixels
 from smope.errors import ConfigError, DataError
 from smope.progress import SILENT, Progress
 
@@ -144,10 +146,40 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """An `Answer` for a picture, or a list of them for many."""
         return self._asked(pictures, far=True)
 
-    def stream(self, pictures: Iterable[Picture]) -> Iterator[tuple[str, Answer | Skipped]]:
-        """Name and `Answer` of each picture, in order, as they come; what cannot be read is answered with the reason."""
-        for names, answers in self._looks(pictures, self._answers, far=self.threshold is not None):
-            yield from zip(names, answers, strict=True)
+    def stream(self, pictures: Iterable[Picture], far: bool = True) -> Iterator[tuple[str, Answer | Skipped]]:
+        """Name and `Answer` of each picture, in order, as they come; what cannot be read is answered with the reason.
+
+        Without `far` no answer says whether the picture is none of these, which saves a pass through the backbone.
+        """
+        if not self.classes:  # told before anybody waits for a backbone
+            raise DataError("This classifier knows no class yet.", "Teach it first, with learn.")
+        body = self._ready()
+        for part in views(body.transform, pictures, body.config.eval_batch_size):
+            answers = iter(self.answers([seen for _, seen in part if not isinstance(seen, Skipped)], far))
+            for name, seen in part:
+                yield name, seen if isinstance(seen, Skipped) else next(answers)
+
+    def view(self, picture: Picture, name: str) -> Pixels:
+        """The square that the backbone sees of a picture, for `answers`; a DataError names the picture."""
+        return view(self._ready().transform, picture, name)
+
+    def answers(self, views: Sequence[Pixels], far: bool = True) -> list[Answer]:
+        """An `Answer` for each view, in one batch; `far` as for `stream`."""
+        if not views:
+            return []
+        body, known, names, calibrated = self._ready(), self._known(), self.classes, self.calibrated
+        threshold = self.threshold if far else None
+        asked = question(body, known, torch.from_numpy(np.stack(views)))
+        logits_BC, distance_B = see(body, known, asked, far=threshold is not None)
+        live_BC = logits_BC[:, known.labels.rows(names)].double()
+        probability_BC = (live_BC / self._temperature()).softmax(1)
+        order_BC = probability_BC.argsort(dim=1, descending=True, stable=True)
+        unknown = [None] * len(views) if threshold is None or distance_B is None else (distance_B > threshold).tolist()
+        answers = []
+        for order, probability, strange in zip(order_BC.tolist(), probability_BC.tolist(), unknown, strict=True):
+            best, *others = [(names[place], probability[place]) for place in order]
+            answers.append(Answer(*best, tuple(others), strange, calibrated))
+        return answers
 
     @property
     def threshold(self) -> float | None:
@@ -181,7 +213,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """Whether enough pictures were held back to fit probabilities to them."""
         if self._body is None or self._knowledge is None:
             return False
-        return self._knowledge.calibration.pictures >= self._body.settings.calibrate_from
+        return self._body.settings.calibrates(self._knowledge.calibration.pictures)
 
     def __str__(self) -> str:
         if not self.classes:
@@ -268,43 +300,14 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def _asked(self, pictures: Any, far: bool) -> Any:
         one = is_one_picture(pictures)
         answers = []
-        for _, made in self._looks([pictures] if one else pictures, self._answers, far and self.threshold is not None):
-            for answer in made:
-                if isinstance(answer, Skipped):
-                    raise DataError(f"{answer.id}: {answer.reason}", "Leave it out, or use `stream`, which goes on.")
-                answers.append(answer)
+        for name, answer in self.stream([pictures] if one else pictures, far):
+            if isinstance(answer, Skipped):
+                raise DataError(f"{name}: {answer.reason}", "Leave it out, or use `stream`, which goes on.")
+            answers.append(answer)
         return answers[0] if one else answers
-
-    def _looks(
-        self, pictures: Iterable[Picture], make: Callable[[Seen], list[Any]], far: bool = False
-    ) -> Iterator[tuple[list[str], list[Any]]]:
-        """Names and answers, batch by batch; what could not be read stands among them as Skipped. `far`: distances are wanted too."""
-        if not self.classes:  # told before anybody waits for a backbone
-            raise DataError("This classifier knows no class yet.", "Teach it first, with learn.")
-        body, known = self._ready(), self._known()
-        for part in look(body, known, pictures, far):
-            made = iter(make(part.seen) if part.seen is not None else [])
-            yield part.names, [next(made) if skipped is None else skipped for skipped in part.skipped]
-
-    def _answers(self, seen: Seen) -> list[Answer]:
-        threshold, names = self.threshold, self.classes
-        probability_BC = self._probabilities(seen)
-        order_BC = probability_BC.argsort(dim=1, descending=True, stable=True)
-        far = [None] * len(probability_BC) if seen.distance_B is None else seen.distance_B.tolist()
-        answers = []
-        for order, probability, distance in zip(order_BC.tolist(), probability_BC.tolist(), far, strict=True):
-            ranked = [(names[place], probability[place]) for place in order]
-            unknown = None if threshold is None or distance is None else distance > threshold
-            answers.append(Answer(*ranked[0], tuple(ranked[1:]), unknown, self.calibrated))
-        return answers
 
     def _temperature(self) -> float:
         return self._known().calibration.temperature if self.calibrated else 1.0
-
-    def _probabilities(self, seen: Seen) -> torch.Tensor:
-        """Over the classes that can be predicted, in their order: B,C."""
-        live_BC = seen.logits_BC[:, self._known().labels.rows(self.classes)]
-        return (live_BC.double() / self._temperature()).softmax(1)
 
 
 def _word(answer: Answer, none_of_these: str | None) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smope.classifier.pictures import is_one_picture
-from smope.data import Skipped
 from smope.errors import ConfigError, DataError, nearest
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ class EstimatorVerbs:
         classify: Callable[..., Any]
         predict: Callable[..., Any]
         _forget_body: Callable[[], None]
-        _looks: Callable[..., Iterator[tuple[list[str], list[Any]]]]
-        _probabilities: Callable[..., Any]
+        _asked: Callable[..., Any]
 
         @property
         def classes(self) -> list[str]: ...
@@ -44,13 +42,9 @@ class EstimatorVerbs:
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """One row a picture, one column a class, in the order of `classes_`."""
-        rows: list[Any] = []
-        for _, answers in self._looks([X] if is_one_picture(X) else X, lambda seen: list(self._probabilities(seen).numpy())):
-            rows += answers
-        for row in rows:
-            if isinstance(row, Skipped):
-                raise DataError(f"{row.id}: {row.reason}", "Leave it out.")
-        return np.stack(rows) if rows else np.zeros((0, len(self.classes)))
+        answers, names = self._asked([X] if is_one_picture(X) else X, far=False), self.classes
+        rows = [dict([(answer.label, answer.probability), *answer.runners_up]) for answer in answers]
+        return np.array([[row[name] for name in names] for row in rows]).reshape(len(rows), len(names))
 
     def score(self, X: Any, y: Iterable[Any]) -> float:
         """The share of pictures that are recognised."""

@@ -40,11 +40,10 @@ from smope.classifier.graph import OUTPUTS, ExportError, Graph, check_installed,
 from smope.classifier.inputs import Gathered, gather
 from smope.classifier.int8 import quantised
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import views
 from smope.classifier.onnx_check import Agreement, Judged
 from smope.classifier.pictures import room
 from smope.classifier.places import Places
-from smope.data import Transform
+from smope.data import NORMALISATIONS
 from smope.errors import DataError
 from smope.files import atomic_write, scratch
 from smope.progress import SILENT, Progress
@@ -152,7 +151,7 @@ def export(
 def metadata(document: Document, temperature: float) -> dict[str, Any]:
     """All that is needed to use the file."""
     look = document.preprocessing
-    transform = Transform(**look.model_dump())
+    scale = NORMALISATIONS[look.normalisation]
     return {
         "kind": "smope export",
         "format": FORMAT,
@@ -167,12 +166,12 @@ def metadata(document: Document, temperature: float) -> dict[str, Any]:
             "resize": look.resize,
             "filter": "bilinear, antialiased",
             "room": room(look.size),
-            "mean": list(transform.mean),
-            "std": list(transform.std),
+            "mean": list(scale.mean),
+            "std": list(scale.std),
             "normalised_by": "the graph",
         },
         "temperature": temperature,
-        "calibrated": document.calibration.pictures >= document.settings.calibrate_from,
+        "calibrated": document.settings.calibrates(document.calibration.pictures),
         "false_alarm": document.false_alarm,
         "threshold": document.calibration.threshold(document.false_alarm),
         "int8": False,
@@ -188,7 +187,7 @@ def _checked(
     noise = onnx_check.random_views(size)
     images = found.images if found is not None else None
     some = images.subset(_spread_out(len(images), _COMPARED)) if images is not None else None
-    real = [batch for batch, _ in views(body, some, max(onnx_check.BATCHES))] if some is not None else []
+    real = [batch for batch, _ in onnx_check.views(body.transform, some, max(onnx_check.BATCHES))] if some is not None else []
     return ExportReport(
         path=path,
         bytes=(small or plain).stat().st_size,

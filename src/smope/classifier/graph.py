@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import logits_of
+from smope.classifier.looking import plain_feature, unlabelled
 from smope.classifier.places import from_nearest
 from smope.engine.runtime import SingleProcess
 from smope.errors import SmopeError, in_a_line
@@ -53,7 +53,6 @@ class Graph(nn.Module):
         self.vit = body.vit
         self.method = _with_plain_counters(known.method)
         self.transform = body.transform
-        self.seed = body.config.seed
         self.temperature = temperature
         self.live_C: Tensor
         self.register_buffer("live_C", torch.tensor([row for row, name in enumerate(known.labels.names) if name is not None]))
@@ -66,11 +65,10 @@ class Graph(nn.Module):
             self.register_buffer("scale_CD", known_places[1].float())
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        images = self.transform.normalise(pixels)
-        all_BC = logits_of(self.vit, self.method, images, self.seed)
-        logits_BC = all_BC.float().index_select(1, self.live_C)
+        batch = unlabelled(self.method, self.vit, self.transform.normalise(pixels))
+        logits_BC = self.method.logits(batch, self.vit).float().index_select(1, self.live_C)
         if self.has_places:
-            distance_B = from_nearest(self.vit(images).float(), self.mean_CD, self.scale_CD)
+            distance_B = from_nearest(plain_feature(self.method, self.vit, batch).float(), self.mean_CD, self.scale_CD)
         else:
             distance_B = torch.full_like(logits_BC[:, 0], torch.nan)
         return logits_BC, (logits_BC / self.temperature).softmax(1), distance_B

@@ -12,9 +12,10 @@ import csv
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from smope.classifier.pictures import Picture, left_out, name_of, open_picture
 from smope.data import ImageRef, ImageSet, InMemory, Skipped
 from smope.data.decoding import Pixels, is_picture
 from smope.data.folder import NESTED, OUTSIDE, class_folders
+from smope.data.images import Source
 from smope.errors import DataError
 from smope.labels import check_name
 from smope.progress import SILENT, Progress
@@ -37,7 +39,7 @@ class Gathered:
     images: ImageSet  #: the ids are hashes of pixels
     skipped: tuple[Skipped, ...]
 
-    @property
+    @cached_property
     def classes(self) -> tuple[str, ...]:
         """In the order of their first pictures."""
         return tuple(dict.fromkeys(self.images.labels))
@@ -68,12 +70,11 @@ class Listed:
 class _OnDemand:
     """A picture that is read anew each time: for updates larger than memory."""
 
-    picture: Picture
-    name: str
+    item: _Item
     size: int
 
     def pixels(self) -> Pixels:
-        return open_picture(self.picture, self.name, self.size)
+        return open_picture(self.item.picture, self.item.name, self.size)
 
     def sha256(self) -> str:
         return InMemory(self.pixels()).sha256()
@@ -94,12 +95,47 @@ def listed(source: Any) -> Listed:
 
 def read_all(found: Listed, size: int, progress: Progress = SILENT) -> Gathered:
     """The pictures that can be read, each once; a DataError if there are none."""
-    readable, unreadable = _read(found.items, size, progress)
-    refs, repeated = _once_each(readable)
+    same: dict[str, list[_Item]] = defaultdict(list)  # by the hash of their pixels
+    sources: dict[str, InMemory | _OnDemand] = {}
+    unreadable: list[Skipped] = []
+    bytes_held = 0
+    with progress.bar("Reading pictures", len(found.items), "pictures") as bar, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for item, answer in zip(found.items, pool.map(partial(_read, size), found.items), strict=True):
+            bar.advance()
+            if isinstance(answer, Skipped):
+                unreadable.append(answer)
+                continue
+            digest, held = answer
+            bytes_held += held.array.nbytes
+            same[digest].append(item)
+            sources.setdefault(digest, held if bytes_held <= _HELD_BYTES else _OnDemand(item, size))
+    refs, repeated = _once_each(same, sources)
     skipped = (*unreadable, *repeated, *found.skipped)  # a report shows the first: a damaged picture says more than a stray text file
     if not refs:
         raise _nothing(skipped, _LAYOUT)
     return Gathered(ImageSet(refs), skipped)
+
+
+def _read(size: int, item: _Item) -> tuple[str, InMemory] | Skipped:
+    try:
+        held = InMemory(open_picture(item.picture, item.name, size))
+    except DataError as error:
+        return left_out(item.name, error)
+    return held.sha256(), held
+
+
+def _once_each(same: Mapping[str, Sequence[_Item]], sources: Mapping[str, Source]) -> tuple[list[ImageRef], list[Skipped]]:
+    refs: list[ImageRef] = []
+    skipped: list[Skipped] = []
+    for digest, (first, *more) in same.items():
+        labels = list(dict.fromkeys([first.label, *(item.label for item in more)]))
+        if len(labels) > 1:
+            reason = f"the same picture stands under {' and '.join(f'{label!r}' for label in labels)}"
+            skipped += [Skipped(item.name, reason) for item in (first, *more)]
+        else:
+            refs.append(ImageRef(digest, first.label, sources[digest]))
+            skipped += [Skipped(item.name, f"it is the same picture as '{first.name}'") for item in more]
+    return refs, skipped
 
 
 def _elsewhere(source: Any, skipped: Sequence[Skipped]) -> str:
@@ -165,49 +201,3 @@ def _from_csv(path: Path) -> tuple[list[_Item], list[Skipped]]:
     except OSError as cause:
         raise DataError(f"'{path}' cannot be read: {cause.strerror}.", "Is its disk still there, and may you read it?") from cause
     return items, skipped
-
-
-# -- reading ---------------------------------------------------------------------------------------------------------------
-
-
-def _read(items: Sequence[_Item], size: int, progress: Progress) -> tuple[list[tuple[_Item, str, InMemory | _OnDemand]], list[Skipped]]:
-    """Each readable picture with the hash of its pixels, in the order given; and the others."""
-
-    def read(item: _Item) -> tuple[InMemory, str] | DataError:
-        try:
-            held = InMemory(open_picture(item.picture, item.name, size))
-        except DataError as error:
-            return error
-        return held, held.sha256()
-
-    good: list[tuple[_Item, str, InMemory | _OnDemand]] = []
-    skipped: list[Skipped] = []
-    bytes_held = 0
-    with progress.bar("Reading pictures", len(items), "pictures") as bar, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for item, answer in zip(items, pool.map(read, items), strict=True):
-            bar.advance()
-            if isinstance(answer, DataError):
-                skipped.append(left_out(item.name, answer))
-                continue
-            held, digest = answer
-            bytes_held += held.array.nbytes
-            good.append((item, digest, held if bytes_held <= _HELD_BYTES else _OnDemand(item.picture, item.name, size)))
-    return good, skipped
-
-
-def _once_each(readable: Iterable[tuple[_Item, str, InMemory | _OnDemand]]) -> tuple[list[ImageRef], list[Skipped]]:
-    same: dict[str, list[tuple[_Item, InMemory | _OnDemand]]] = defaultdict(list)
-    for item, digest, source in readable:
-        same[digest].append((item, source))
-    refs: list[ImageRef] = []
-    skipped: list[Skipped] = []
-    for digest, copies in same.items():
-        labels = list(dict.fromkeys(item.label for item, _ in copies))
-        first, source = copies[0]
-        if len(labels) > 1:
-            reason = f"the same picture stands under {' and '.join(f'{label!r}' for label in labels)}"
-            skipped += [Skipped(item.name, reason) for item, _ in copies]
-        else:
-            refs.append(ImageRef(digest, first.label, source))
-            skipped += [Skipped(item.name, f"it is the same picture as '{first.name}'") for item, _ in copies[1:]]
-    return refs, skipped

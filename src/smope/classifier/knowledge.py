@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -55,7 +56,7 @@ class Knowledge:
     places: Places
     choices: Mapping[int, Tensor] = field(default_factory=dict)  #: head row -> how often each expert was chosen; see `choosing`
 
-    @property
+    @cached_property
     def updates(self) -> int:
         """How often it was taught; the address of an update's chance."""
         return sum(entry.what == "learn" for entry in self.history)

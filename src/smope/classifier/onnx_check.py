@@ -11,17 +11,18 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from smope.classifier.graph import ExportError, Graph, run
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import logits_of, see, views
-from smope.data import ImageSet
+from smope.classifier.looking import question, see, unlabelled
+from smope.data import ImageSet, Transform
 
 TOLERANCE = 1e-4
 BATCHES = (1, 2, 5)
@@ -57,11 +58,19 @@ def random_views(size: int) -> list[Tensor]:
     return [torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator) for count in BATCHES]
 
 
+def views(transform: Transform, images: ImageSet, size: int) -> Iterator[tuple[Tensor, tuple[str, ...]]]:
+    """Evaluation views as bytes, and their classes, `size` at a time."""
+    for first in range(0, len(images), size):
+        part = range(first, min(first + size, len(images)))
+        views_B = [transform.evaluate(images.array(index)) for index in part]
+        yield torch.from_numpy(np.stack(views_B)), images.labels[part.start : part.stop]
+
+
 def agree(session: Any, graph: Graph, body: Body, known: Knowledge, batches: Iterable[Tensor]) -> Agreement:
     """Compare with what the classifier itself says; an ExportError where the two differ."""
     found = Agreement()
     for bytes_B3HW in batches:
-        seen = see(body, known, bytes_B3HW)
+        seen = see(body, known, question(body, known, bytes_B3HW))
         logits_BC, probability_BC, distance_B = run(session, bytes_B3HW)
         want_BC = seen.logits_BC[:, graph.live_C]
         off_B = _off(logits_BC, want_BC)
@@ -85,7 +94,7 @@ def agree(session: Any, graph: Graph, body: Body, known: Knowledge, batches: Ite
 def judge(floats: Any, int8: Any | None, body: Body, classes: Sequence[str], images: ImageSet) -> Judged:
     """How often each of the two is right on labelled pictures."""
     right = right_int8 = same = known = 0
-    for bytes_B3HW, labels in views(body, images, body.config.eval_batch_size):
+    for bytes_B3HW, labels in views(body.transform, images, body.config.eval_batch_size):
         answers = [classes[place] for place in run(floats, bytes_B3HW)[0].argmax(1).tolist()]
         known += sum(label in classes for label in labels)
         right += sum(answer == label for answer, label in zip(answers, labels, strict=True))
@@ -137,8 +146,8 @@ def _on_edge(graph: Graph, known: Knowledge, bytes_B3HW: Tensor, want_BC: Tensor
     if len(bad):
         vit, method = copy.deepcopy(graph.vit).double(), copy.deepcopy(known.method).double()
         with torch.no_grad():
-            images = graph.transform.normalise(bytes_B3HW[bad], torch.float64)
-            exact_BC = logits_of(vit, method, images, graph.seed)
+            batch = unlabelled(method, vit, graph.transform.normalise(bytes_B3HW[bad], torch.float64))
+            exact_BC = method.logits(batch, vit)
         on_edge_B[bad] = _off(want_BC[bad].double(), exact_BC.index_select(1, graph.live_C)) > TOLERANCE
     return on_edge_B
 

@@ -41,6 +41,10 @@ class Settings(Section):
     draws: int = Field(200, gt=0, description="features drawn per old class for the estimate of what it lost")
     mention: float = Field(3.0, ge=0, description="points an old class must lose, by the estimate, to be named in the report")
 
+    def calibrates(self, pictures: int) -> bool:
+        """Whether probabilities are fitted to so many held-back pictures; with fewer they stay as they are."""
+        return pictures >= self.calibrate_from
+
     def epochs(self, pictures: int, batch_size: int, most: int) -> int:
         """About `steps` steps in all: at least `least_epochs`, and never more than the recipe's own number.
 

@@ -17,10 +17,11 @@ from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import choices
 from smope.classifier.inputs import Gathered
 from smope.classifier.knowledge import Body, Knowledge
-from smope.classifier.looking import look, plain_feature, views
+from smope.classifier.looking import plain_feature, see
 from smope.classifier.updates import UpdateReport, doubts, estimate, expert_share
 from smope.data import ImageSet, Task
 from smope.engine.checkpoint import Position, RunState
+from smope.engine.feed import Feed
 from smope.engine.loop import Loop
 from smope.errors import DataError
 from smope.labels import check_name
@@ -54,14 +55,15 @@ def learn(
         held_back=len(held),
         digest=found.digest,
     )
-    labels = taught.labels
-    places = known.places.after(_plain(body, train), torch.tensor(labels.rows(train.labels)), len(labels))
-    taught = replace(taught, history=(*known.history, entry), places=places)
-    judged = _judge(body, taught, held)
+    feed, labels = loop.feed, taught.labels
+    taught = replace(taught, history=(*known.history, entry))
+    places = known.places.after(_plain(body, taught, feed, train), torch.tensor(labels.rows(train.labels)), len(labels))
+    taught = replace(taught, places=places)
+    judged = _judge(body, taught, feed, held)
     taught = replace(taught, calibration=judged.calibration.placed(labels.rows(found.classes)))
     report = _report(body, known, taught, found, judged)
     judged_entry = entry.model_copy(update={"accuracies": report.accuracies})
-    chosen = {**known.choices, **choices(body, taught, train)}
+    chosen = {**known.choices, **choices(taught, feed, train)}
     return replace(taught, history=(*known.history, judged_entry), choices=chosen), report
 
 
@@ -134,19 +136,21 @@ def _loop(body: Body, knowledge: Knowledge, progress: Progress, stop: Callable[[
     return Loop(body.config, (), body.transform, body.vit, knowledge.method, body.runtime, state, None, progress, stop)
 
 
-def _plain(body: Body, images: ImageSet) -> Tensor:
-    return torch.cat([plain_feature(body, views_B3HW) for views_B3HW, _ in views(body, images, body.config.eval_batch_size)])
+@torch.inference_mode()
+def _plain(body: Body, taught: Knowledge, feed: Feed, images: ImageSet) -> Tensor:
+    with body.runtime.autocast():
+        parts = [plain_feature(taught.method, body.vit, batch) for batch in feed.in_order(images, taught.labels, "plain")]
+    return torch.cat(parts).float().cpu()
 
 
-def _judge(body: Body, taught: Knowledge, held: ImageSet) -> Judged:
+def _judge(body: Body, taught: Knowledge, feed: Feed, held: ImageSet) -> Judged:
     rows_B = torch.tensor(taught.labels.rows(held.labels), dtype=torch.long)
-    seen = [part.seen for part in look(body, taught, (held.array(index) for index in range(len(held))))]
-    parts = [part for part in seen if part is not None]
-    if not parts:
+    if not len(held):
         return Judged(rows_B, rows_B, taught.calibration)
+    parts = [see(body, taught, batch) for batch in feed.in_order(held, taught.labels, "judge")]
     logits_BC = torch.cat([part.logits_BC for part in parts])
     far = [part.distance_B for part in parts if part.distance_B is not None]
-    distance_B = torch.cat(far) if len(far) == len(parts) else None
+    distance_B = torch.cat(far) if far else None
     calibration = taught.calibration.after(logits_BC, distance_B, rows_B, body.settings.kept_scores)
     return Judged(rows_B, logits_BC.argmax(1), calibration)
 
@@ -168,7 +172,7 @@ def _report(body: Body, was: Knowledge, now: Knowledge, found: Gathered, judged:
         unjudged=tuple(name for name, row in zip(entry.classes, now.labels.rows(entry.classes), strict=True) if not all_of[row]),
         estimate=estimate(body, was, now),
         calibration=now.calibration,
-        calibrated=now.calibration.pictures >= body.settings.calibrate_from,
+        calibrated=body.settings.calibrates(now.calibration.pictures),
         experts=expert_share(now),
         notes=doubts(was, entry),
     )

@@ -89,8 +89,7 @@ def info(file: Adapter, as_json: Json = False) -> None:
     for number, entry in enumerate(document.history, 1):
         what = f", {entry.pictures} pictures" if entry.what == "learn" else ""
         say(console, f"{number}. {entry.when} {entry.what}: {', '.join(entry.classes)}{what}", "dim")
-    calibrated = document.calibration.pictures >= document.settings.calibrate_from
-    say(console, describe_calibration(document.calibration, calibrated))
+    say(console, describe_calibration(document.calibration, document.settings.calibrates(document.calibration.pictures)))
     say(console, f"format {document.format}, written by smope {document.version}; weights {document.backbone.fingerprint}", "dim")
 
 
@@ -106,7 +105,7 @@ def _plain(document: Document, pictures: dict[str, int]) -> dict[str, Any]:
         "history": [entry.model_dump(mode="json") for entry in document.history],
         "calibration": {
             "pictures": calibration.pictures,
-            "calibrated": calibration.pictures >= document.settings.calibrate_from,
+            "calibrated": document.settings.calibrates(calibration.pictures),
             "temperature": calibration.temperature,
             "error": calibration.error,
             "false_alarm": document.false_alarm,

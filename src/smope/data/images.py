@@ -155,9 +155,9 @@ class _Store:
 class ImageSet:
     """An ordered, immutable set of labelled pictures."""
 
-    def __init__(self, refs: Iterable[ImageRef] = (), *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, refs: Iterable[ImageRef] = (), *, cache_bytes: int = CACHE_BYTES, store: _Store | None = None) -> None:
         self.refs: tuple[ImageRef, ...] = tuple(refs)
-        self._store = _Store(cache_bytes)
+        self._store = store or _Store(cache_bytes)
         if len(set(self.ids)) != len(self.refs):
             ((twice, _),) = Counter(self.ids).most_common(1)
             raise DataError(f"Two pictures have the id '{twice}'.", "Ids must be unique within a set.")
@@ -189,9 +189,7 @@ class ImageSet:
 
     def subset(self, indices: Iterable[int]) -> ImageSet:
         """The pictures at `indices`, in that order, sharing this set's store."""
-        part = ImageSet(self.refs[index] for index in indices)
-        part._store = self._store
-        return part
+        return ImageSet([self.refs[index] for index in indices], store=self._store)
 
     def of_classes(self, names: Collection[str]) -> ImageSet:
         """The pictures of these classes, in this set's order."""

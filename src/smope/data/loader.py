@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,48 +33,36 @@ class ImageBatch(NamedTuple):
     images_B3HW: Tensor
     rows_B: Tensor
     ids: tuple[str, ...]
-    indices_B: Tensor  # positions in the set
     total: int  # pictures of the batch, where this is a part of it
 
 
+@dataclass(frozen=True, eq=False)
 class Loader:
-    """Walks a set of pictures in batches; `rows` gives the head row of each picture. `part` says which pictures of a batch of so many
-    are wanted here; the others are not decoded."""
+    """Walks a set of pictures in batches."""
 
-    def __init__(
-        self,
-        images: ImageSet,
-        rows: Sequence[int],
-        transform: Transform,
-        batch_size: int,
-        *,
-        seed: int,
-        address: tuple[Address, ...],
-        augment: bool,
-        shuffle: bool,
-        drop_last: bool = False,
-        workers: int = 0,
-        part: Callable[[int], slice] = lambda total: slice(None),
-    ) -> None:
-        if len(rows) != len(images):
-            raise DataError(f"{len(images)} pictures were given {len(rows)} head rows.", "Give one row a picture.")
-        if batch_size < 1 or workers < 0:
-            raise ConfigError(f"Cannot load with batch_size={batch_size}, workers={workers}.", "A batch needs a picture; workers may be 0.")
-        self.images = images
-        self.transform = transform
-        self.batch_size = batch_size
-        self.seed = seed
-        self.address = address
-        self.augment = augment
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.workers = workers
-        self.part = part
-        self._rows_N = torch.tensor(rows, dtype=torch.long)
+    images: ImageSet
+    rows: Sequence[int]  #: the head row of each picture
+    transform: Transform
+    batch_size: int
+    _: KW_ONLY
+    seed: int
+    address: tuple[Address, ...]
+    augment: bool
+    shuffle: bool
+    drop_last: bool = False
+    workers: int = 0
+    part: Callable[[int], slice] = lambda total: slice(None)  #: which pictures of a batch of so many are wanted here, and decoded
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != len(self.images):
+            raise DataError(f"{len(self.images)} pictures were given {len(self.rows)} head rows.", "Give one row a picture.")
+        if self.batch_size < 1 or self.workers < 0:
+            settings = f"batch_size={self.batch_size}, workers={self.workers}"
+            raise ConfigError(f"Cannot load with {settings}.", "A batch needs a picture; workers may be 0.")
 
     def __len__(self) -> int:
         """Steps of an epoch."""
-        full, over = divmod(len(self.images), self.batch_size)
+        full, over = divmod(len(self.rows), self.batch_size)
         dropped = self.drop_last and full > 0  # the only batch is never dropped
         return full + (over > 0 and not dropped)
 
@@ -86,17 +73,19 @@ class Loader:
         whole = self._batches(epoch)[start:]
         batches = [batch[self.part(len(batch))] for batch in whole]
         views = _Views(self.images, self.transform, self.seed, (*self.address, epoch), self.augment)
-        # Closed here, whatever ends the epoch: left to the garbage collector, workers are shut down late and out of order.
-        with closing(_answers(views, batches, min(self.workers, len(batches)))) as answers:
+        workers, rows_N = min(self.workers, len(batches)), torch.tensor(self.rows, dtype=torch.long)
+        answers = _from_workers(views, batches, workers) if workers else map(views.__getitem__, batches)
+        try:
             for indices, answer, batch in zip(batches, answers, whole, strict=True):
                 if isinstance(answer, DataError):
                     raise answer
-                indices_B = torch.tensor(indices, dtype=torch.long)
-                ids = tuple(self.images.ids[index] for index in indices)
-                yield ImageBatch(self.transform.normalise(answer), self._rows_N[indices_B], ids, indices_B, len(batch))
+                ids = tuple([self.images.ids[index] for index in indices])
+                yield ImageBatch(self.transform.normalise(answer), rows_N[indices], ids, len(batch))
+        finally:
+            del answers  # whatever ends the epoch: left to the garbage collector, workers are shut down late and out of order
 
     def _batches(self, epoch: int) -> list[list[int]]:
-        order = list(range(len(self.images)))
+        order = list(range(len(self.rows)))
         if self.shuffle:
             random.Random(derive(self.seed, "order", *self.address, epoch)).shuffle(order)
         return [order[step * self.batch_size : (step + 1) * self.batch_size] for step in range(len(self))]
@@ -127,21 +116,17 @@ class _Views(TorchDataset["Tensor | DataError"]):
         return self.transform.train(pixels_HW3, random.Random(key))
 
 
-def _answers(views: _Views, batches: list[list[int]], workers: int) -> Generator[Tensor | DataError, None, None]:
-    if workers == 0:
-        yield from map(views.__getitem__, batches)
-        return
-    # A generator of its own: DataLoader draws a seed for its workers, and must not take it from the generator everyone shares.
-    private = torch.Generator()
-    yield from DataLoader(
+def _from_workers(views: _Views, batches: list[list[int]], workers: int) -> Iterator[Tensor | DataError]:
+    loader = DataLoader(
         views,
         sampler=batches,
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
-        generator=private,
+        generator=torch.Generator(),  # its own: the seed of the workers must not be drawn from the generator that everyone shares
         worker_init_fn=_leave_ctrl_c_to_the_parent,
     )
+    return iter(loader)
 
 
 def _leave_ctrl_c_to_the_parent(worker: int) -> None:

@@ -79,29 +79,20 @@ class Transform:
         _check("resize", self.resize, RESIZES)
         _check("normalisation", self.normalisation, NORMALISATIONS)
 
-    @property
-    def mean(self) -> Triple:
-        return NORMALISATIONS[self.normalisation].mean
-
-    @property
-    def std(self) -> Triple:
-        return NORMALISATIONS[self.normalisation].std
-
     def train(self, pixels_HW3: Pixels, rng: random.Random) -> Pixels:
         """A random view as 3,size,size bytes; the same `rng` state gives the same view."""
-        return _channels_first(AUGMENTATIONS[self.augmentation](Image.fromarray(pixels_HW3), self, rng))
+        image = AUGMENTATIONS[self.augmentation](Image.fromarray(pixels_HW3), self, rng)
+        mirrored = self.augmentation != "none" and rng.random() < 0.5
+        return _channels_first(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else image)
 
     def evaluate(self, pixels_HW3: Pixels) -> Pixels:
         """The one view used for testing, as 3,size,size bytes."""
-        return _channels_first(self.evaluation_view(Image.fromarray(pixels_HW3)))
-
-    def evaluation_view(self, image: Image.Image) -> Image.Image:
-        return RESIZES[self.resize](image, self.size)
+        return _channels_first(RESIZES[self.resize](Image.fromarray(pixels_HW3), self.size))
 
     def normalise(self, bytes_B3HW: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Bytes to numbers, on whatever device they are."""
-        mean_311 = torch.tensor(self.mean, dtype=dtype, device=bytes_B3HW.device).reshape(3, 1, 1)
-        std_311 = torch.tensor(self.std, dtype=dtype, device=bytes_B3HW.device).reshape(3, 1, 1)
+        own = NORMALISATIONS[self.normalisation]
+        mean_311, std_311 = torch.tensor((own.mean, own.std), dtype=dtype, device=bytes_B3HW.device).reshape(2, 3, 1, 1).unbind(0)
         return bytes_B3HW.to(dtype).div_(255).sub_(mean_311).div_(std_311)
 
 
@@ -120,7 +111,7 @@ def random_window(width: int, height: int, rng: random.Random) -> Window:
 
 def mild_window(width: int, height: int, rng: random.Random) -> Window:
     """A window of nearly the picture's size: inside it where it is smaller, around it where it is larger."""
-    wide, high = (max(1, side) for side in _random_sides(width, height, _MILD_AREA, _MILD_SHAPE, rng, width / height))
+    wide, high = [max(1, side) for side in _random_sides(width, height, _MILD_AREA, _MILD_SHAPE, rng, width / height)]
     left = rng.randint(*sorted((0, width - wide)))
     top = rng.randint(*sorted((0, height - high)))
     return Window(left, top, wide, high)
@@ -134,12 +125,8 @@ def _random_sides(
     return round(math.sqrt(pixels * ratio)), round(math.sqrt(pixels / ratio))
 
 
-def _none(image: Image.Image, transform: Transform, rng: random.Random) -> Image.Image:
-    return transform.evaluation_view(image)
-
-
-def _flip(image: Image.Image, transform: Transform, rng: random.Random) -> Image.Image:
-    return _maybe_mirror(transform.evaluation_view(image), rng)
+def _whole(image: Image.Image, transform: Transform, rng: random.Random) -> Image.Image:
+    return RESIZES[transform.resize](image, transform.size)
 
 
 def _mild(image: Image.Image, transform: Transform, rng: random.Random) -> Image.Image:
@@ -147,17 +134,13 @@ def _mild(image: Image.Image, transform: Transform, rng: random.Random) -> Image
     overhangs = wide > image.width or high > image.height
     canvas = Image.new("RGB", (wide, high), _border_colour(image) if overhangs else 0)
     canvas.paste(image, (-left, -top))
-    return _maybe_mirror(_squash(canvas, transform.size), rng)
+    return _squash(canvas, transform.size)
 
 
 def _random_resized_crop(image: Image.Image, transform: Transform, rng: random.Random) -> Image.Image:
     left, top, wide, high = random_window(image.width, image.height, rng)
     # Cut, then resize: resizing a box of the whole picture would mix in pixels from outside the box.
-    return _maybe_mirror(_squash(image.crop((left, top, left + wide, top + high)), transform.size), rng)
-
-
-def _maybe_mirror(image: Image.Image, rng: random.Random) -> Image.Image:
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if rng.random() < 0.5 else image
+    return _squash(image.crop((left, top, left + wide, top + high)), transform.size)
 
 
 def _border_colour(image: Image.Image) -> tuple[int, int, int]:
@@ -192,9 +175,10 @@ def _check(field: str, name: str, known: Mapping[str, object]) -> None:
         raise ConfigError(f"There is no {field} '{name}'.", nearest(name, known))
 
 
+#: each but `none` is then mirrored half of the time
 AUGMENTATIONS: dict[str, Callable[[Image.Image, Transform, random.Random], Image.Image]] = {
-    "none": _none,
-    "flip": _flip,
+    "none": _whole,
+    "flip": _whole,
     "mild": _mild,
     "random-resized-crop": _random_resized_crop,
 }

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from smope.data import ImageSet, Task
 from smope.engine.feed import Feed
 from smope.labels import LabelSpace
-from smope.phases import Batch, Chance, Update
+from smope.phases import Update
 
 Prediction = tuple[str, int, int]  #: image id, true row, predicted row
 
@@ -30,7 +30,7 @@ def held_out(task: Task, tuning: bool) -> ImageSet:
 def predictions(feed: Feed, images: ImageSet, labels: LabelSpace) -> Iterator[list[Prediction]]:
     """What the method says of each image, batch by batch and in order."""
     done = 0
-    for batch in _in_order(feed, images, labels, "evaluate"):
+    for batch in feed.in_order(images, labels, "evaluate"):
         with feed.runtime.autocast():
             answers = feed.runtime.gather(feed.method.logits(batch, feed.vit).argmax(1), batch.share)
         rows = feed.runtime.gather(batch.rows_B, batch.share)
@@ -43,14 +43,9 @@ def predictions(feed: Feed, images: ImageSet, labels: LabelSpace) -> Iterator[li
 def held_out_loss(feed: Feed, images: ImageSet, labels: LabelSpace, update: Update) -> float:
     """Cross-entropy of an update's held-out images over its own classes."""
     rows, total = torch.tensor(update.rows, device=feed.runtime.device), 0.0
-    for batch in _in_order(feed, images, labels, "watch"):
+    for batch in feed.in_order(images, labels, "watch"):
         with feed.runtime.autocast():
             logits_BK = feed.runtime.gather(feed.method.logits(batch, feed.vit)[:, rows], batch.share)
         place_B = (feed.runtime.gather(batch.rows_B, batch.share).unsqueeze(1) == rows).int().argmax(1)
         total += F.cross_entropy(logits_BK.float(), place_B, reduction="sum").item()
     return total / len(images)
-
-
-def _in_order(feed: Feed, images: ImageSet, labels: LabelSpace, purpose: str) -> Iterator[Batch]:
-    loader = feed.loader(images, labels, (purpose,), augment=False, shuffle=False, drop=False)
-    return feed.pictures(loader, Chance(feed.config.seed, (purpose,)))

@@ -59,6 +59,11 @@ class Feed:
             query = functools.partial(self._query, images, () if loader.augment else loaded.ids)
             yield self.method.batch(images, rows_B, chance.at(step), self.vit, self.runtime.share(loaded.total), query)
 
+    def in_order(self, images: ImageSet, labels: LabelSpace, purpose: str) -> Iterator[Batch]:
+        """A set's pictures as they are seen at test."""
+        loader = self.loader(images, labels, (purpose,), augment=False, shuffle=False, drop=False)
+        return self.pictures(loader, Chance(self.config.seed, (purpose,)))
+
     def draws(self, draws: Draws, chance: Chance, epoch: int, start: int) -> Iterator[Batch]:
         """The same of features that the method draws itself."""
         drawer = draws.epoch(epoch, chance)

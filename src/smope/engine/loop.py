@@ -67,6 +67,11 @@ class Loop:
         return self.state.position
 
     @property
+    def feed(self) -> Feed:
+        """What it is fed by, with what that has learned of pictures that never change."""
+        return self._feed
+
+    @property
     def _checkpoint(self) -> Path | None:
         return self.folder / checkpoint.NAME if self.folder else None
 

@@ -39,7 +39,7 @@ def make_app(model: Model, rules: Rules, limits: Limits | None = None) -> Gate:
     """The whole program, gate first."""
     limits, metrics = limits or Limits(), Metrics()
     learner = Learner(model, limits, metrics.job)
-    desk = Desk(model, rules, limits, metrics, learner, Batcher(model, limits), Budget(limits.in_memory))
+    desk = Desk(model, rules, limits, metrics, learner, Batcher(limits), Budget(limits.in_memory))
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

@@ -1,49 +1,45 @@
 """Small predictions, laid together: while the ViT looks at one batch, the next one gathers.
 
-Files are read on the way in, on threads of their own, so that a large photograph holds up nobody but its sender.
+Files become views on the way in, on threads of their own, so that a large photograph holds up nobody but its sender. A picture is
+answered by the classifier that was there when it came.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import operator
 import queue
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from smope.errors import DataError
 from smope.serve.limits import Limits, not_now, too_much
-from smope.serve.model import Model
 
 if TYPE_CHECKING:
     from smope.classifier import Answer, ContinualClassifier
+    from smope.data.decoding import Pixels
 
 _GATHER_SECONDS = 0.003
 _MOST = 32  #: pictures in a batch
 _READERS = 2
 
 
-@dataclass(frozen=True)
-class Looked:
-    """What a picture was taken for, and by the model of how many updates."""
-
-    answer: Answer
-    updates: int
-
-
 @dataclass
 class _Waiting:
-    pixels: Any
-    answer: Future[Looked]
+    classifier: ContinualClassifier
+    view: Pixels
+    answer: Future[Answer]
 
 
 class Batcher:
     """One thread that asks the classifier."""
 
-    def __init__(self, model: Model, limits: Limits) -> None:
-        self._model, self._limits = model, limits
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(_READERS, "smope-read")
         self._thread = threading.Thread(target=self._work, name="smope-predict", daemon=True)
@@ -55,28 +51,25 @@ class Batcher:
         self._readers.shutdown(cancel_futures=True)
         self._thread.join(timeout=10)
 
-    async def classify(self, pictures: list[tuple[str, bytes]]) -> list[Looked | DataError]:
+    async def classify(self, classifier: ContinualClassifier, pictures: list[tuple[str, bytes]]) -> list[Answer | DataError]:
         """An answer for each picture, or why it cannot be read."""
-        size = self._model.ready().image_size
         if self._under_way + len(pictures) > self._limits.waiting_pictures:
             raise too_much("Too many pictures are waiting for an answer.")
         self._under_way += len(pictures)
         try:
-            answers = asyncio.gather(*(self._classify(name, data, size) for name, data in pictures))
+            answers = asyncio.gather(*[self._classify(classifier, name, data) for name, data in pictures])
             return list(await asyncio.wait_for(answers, self._limits.answer_seconds))
         except asyncio.TimeoutError:
             raise not_now("The answer took too long.") from None
         finally:
             self._under_way -= len(pictures)
 
-    async def _classify(self, name: str, data: bytes, size: int) -> Looked | DataError:
-        from smope.classifier.pictures import open_picture
-
+    async def _classify(self, classifier: ContinualClassifier, name: str, data: bytes) -> Answer | DataError:
         try:
-            pixels = await asyncio.get_running_loop().run_in_executor(self._readers, open_picture, data, name, size)
+            view = await asyncio.get_running_loop().run_in_executor(self._readers, classifier.view, data, name)
         except DataError as error:
             return error
-        waiting = _Waiting(pixels, Future())
+        waiting = _Waiting(classifier, view, Future())
         self._queue.put(waiting)
         return await asyncio.wrap_future(waiting.answer)
 
@@ -84,14 +77,8 @@ class Batcher:
         while (first := self._queue.get()) is not None:
             batch, more = self._gathered(first)
             batch = [waiting for waiting in batch if waiting.answer.set_running_or_notify_cancel()]
-            try:
-                looked = _look(self._model.ready(), batch) if batch else []
-            except Exception as error:  # whatever it is, it is told to those who wait, and the thread goes on
-                for waiting in batch:
-                    waiting.answer.set_exception(error)
-            else:
-                for waiting, answer in zip(batch, looked, strict=True):
-                    waiting.answer.set_result(answer)
+            for classifier, part in itertools.groupby(batch, operator.attrgetter("classifier")):
+                _answer(classifier, list(part))
             if not more:
                 return
 
@@ -109,6 +96,12 @@ class Batcher:
         return batch, True
 
 
-def _look(classifier: ContinualClassifier, batch: list[_Waiting]) -> list[Looked]:
-    answers = classifier.classify([waiting.pixels for waiting in batch])
-    return [Looked(answer, len(classifier.history)) for answer in answers]
+def _answer(classifier: ContinualClassifier, batch: list[_Waiting]) -> None:
+    try:
+        answers = classifier.answers([waiting.view for waiting in batch])
+    except Exception as error:  # whatever it is, it is told to those who wait, and the thread goes on
+        for waiting in batch:
+            waiting.answer.set_exception(error)
+    else:
+        for waiting, answer in zip(batch, answers, strict=True):
+            waiting.answer.set_result(answer)

@@ -86,17 +86,18 @@ class Gate:
                 headers.setdefault("Cache-Control", "no-cache" if scope["path"].startswith("/static/") else "no-store")
             await send(message)
 
+        most, seconds = self._limits.body(scope["path"])
         try:
-            self._check(scope, Headers(scope=scope))
+            self._check(scope, Headers(scope=scope), most)
         except Refusal as refusal:
             answer = JSONResponse(refusal.detail, refusal.status_code, refusal.headers)
             await answer(scope, receive, dressed)
         else:
-            await self._app(scope, self._limited(scope, receive), dressed)
+            await self._app(scope, _limited(receive, most, seconds), dressed)
         finally:
             self._count(scope, status)
 
-    def _check(self, scope: Scope, headers: Headers) -> None:
+    def _check(self, scope: Scope, headers: Headers, most: int) -> None:
         host = headers.get("host", "")
         name = _name(host)
         if self._rules.is_local and name not in LOOPBACK and name != self._rules.host:
@@ -110,7 +111,6 @@ class Gate:
         coding = headers.get("content-encoding", "").strip().lower()
         if coding not in ("", "identity"):
             raise Refusal(415, f"The request is packed ('{coding[:40]}').", "Send it as it is.", {"Accept-Encoding": "identity"})
-        most, _ = self._limits.body(scope["path"])
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length) > most:
             raise _too_large(most)
@@ -121,26 +121,27 @@ class Gate:
         offers += [value for line in headers.getlist("cookie") for key, value in cookie_parser(line).items() if key == self._rules.cookie]
         return any(secrets.compare_digest(offer.encode(), (self._rules.token or "").encode()) for offer in offers)
 
-    def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        most, seconds = self._limits.body(scope["path"])
-        deadline, seen, over = time.monotonic() + seconds, 0, False
 
-        async def limited() -> Message:
-            nonlocal seen, over
-            if over:  # what is received now is only whether the client is still there
-                return await receive()
-            try:
-                with anyio.fail_after(max(0.0, deadline - time.monotonic())):
-                    message: dict[str, Any] = dict(await receive())
-            except TimeoutError:
-                raise Refusal(408, f"The upload took longer than {seconds:.0f} seconds.", "Send fewer pictures at a time.") from None
-            seen += len(message.get("body", b""))
-            over = not message.get("more_body", False)
-            if seen > most:
-                raise _too_large(most)
-            return message
+def _limited(receive: Receive, most: int, seconds: float) -> Receive:
+    """`receive`, which ends after so many bytes and so many seconds."""
+    deadline, seen, over = time.monotonic() + seconds, 0, False
 
-        return limited
+    async def limited() -> Message:
+        nonlocal seen, over
+        if over:  # what is received now is only whether the client is still there
+            return await receive()
+        try:
+            with anyio.fail_after(max(0.0, deadline - time.monotonic())):
+                message: dict[str, Any] = dict(await receive())
+        except TimeoutError:
+            raise Refusal(408, f"The upload took longer than {seconds:.0f} seconds.", "Send fewer pictures at a time.") from None
+        seen += len(message.get("body", b""))
+        over = not message.get("more_body", False)
+        if seen > most:
+            raise _too_large(most)
+        return message
+
+    return limited
 
 
 def _too_large(most: int) -> Refusal:

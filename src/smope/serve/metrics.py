@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 
@@ -29,7 +30,7 @@ class Metrics:
         self._answered += 1
         self._pictures += pictures
         self._unreadable += unreadable
-        self._below.update(bound for bound in _BOUNDS if seconds <= bound)
+        self._below.update(_BOUNDS[bisect_left(_BOUNDS, seconds) :])
 
     def job(self, kind: str, state: str) -> None:
         self._jobs[kind, state] += 1

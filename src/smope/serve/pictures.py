@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
@@ -17,11 +17,13 @@ from fastapi.responses import StreamingResponse
 
 from smope.errors import DataError
 from smope.serve import answers
-from smope.serve.batching import Looked
 from smope.serve.desk import EVENTS, WATCHED, AtDesk, form, problems
 from smope.serve.limits import Refusal
 from smope.serve.teacher import MANIFEST
 from smope.serve.uploads import Form, Picture, in_memory, read_form
+
+if TYPE_CHECKING:
+    from smope.classifier import Answer
 
 router = APIRouter()
 
@@ -39,25 +41,26 @@ _STREAM: dict[str, Any] = {"description": "Events, each a JobState.", "content":
 @router.post("/predict", tags=["ask"], openapi_extra=form("picture"), responses=problems(409, 422, 429, 503))
 async def predict(request: Request, desk: AtDesk) -> answers.Predictions:
     """What is on these pictures? None of them touches the disk. One that cannot be read is answered with the reason."""
-    desk.model.ready()
+    classifier = desk.model.ready()
     length = request.headers.get("content-length", "")
     size = int(length) if length.isdecimal() else desk.limits.predict_bytes
     desk.budget.take(size)
     try:
-        sent = await read_form(_kind(request), request.stream(), desk.limits.predict_pictures, desk.limits, in_memory)
+        sent = await read_form(
+            request.headers.get("content-type", ""), request.stream(), desk.limits.predict_pictures, desk.limits, in_memory
+        )
         if sent.classes:
             raise Refusal(422, "A picture to predict has no class.", "Leave 'class' out, or send it to /learn.")
         began = time.monotonic()
-        looked = await desk.batcher.classify([(picture.name, _bytes(picture)) for picture in sent.pictures])
+        found = await desk.batcher.classify(classifier, [(picture.name, _bytes(picture)) for picture in sent.pictures])
     finally:
         desk.budget.give(size)
-    errors = [answer for answer in looked if isinstance(answer, DataError)]
-    good = [answer for answer in looked if isinstance(answer, Looked)]
-    desk.metrics.prediction(time.monotonic() - began, len(looked), len(errors))
-    if not good:
+    errors = [answer for answer in found if isinstance(answer, DataError)]
+    desk.metrics.prediction(time.monotonic() - began, len(found), len(errors))
+    if len(errors) == len(found):
         raise Refusal(422, errors[0].problem, errors[0].remedy)
-    told = [_told(picture.name, answer) for picture, answer in zip(sent.pictures, looked, strict=True)]
-    return answers.Predictions(predictions=told, changes=max(answer.updates for answer in good))
+    told = [_told(picture.name, answer) for picture, answer in zip(sent.pictures, found, strict=True)]
+    return answers.Predictions(predictions=told, changes=len(classifier.history))
 
 
 @router.post(
@@ -75,7 +78,7 @@ async def learn(request: Request, response: Response, desk: AtDesk) -> answers.J
     try:
         with _telling_disk():
             sent = await read_form(
-                _kind(request),
+                request.headers.get("content-type", ""),
                 request.stream(),
                 desk.limits.learn_pictures,
                 desk.limits,
@@ -116,19 +119,14 @@ async def events(job: str, desk: AtDesk) -> StreamingResponse:
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-def _kind(request: Request) -> str:
-    return request.headers.get("content-type", "")
-
-
 def _bytes(picture: Picture) -> bytes:
     assert isinstance(picture.into, io.BytesIO)
     return picture.into.getvalue()
 
 
-def _told(name: str, looked: Looked | DataError) -> answers.Prediction:
-    if isinstance(looked, DataError):
-        return answers.Prediction(name=name, error=looked.problem)
-    found = looked.answer
+def _told(name: str, found: Answer | DataError) -> answers.Prediction:
+    if isinstance(found, DataError):
+        return answers.Prediction(name=name, error=found.problem)
     ranked = [(found.label, found.probability), *found.runners_up][:_TOP]
     top = [answers.Guess(label=label, probability=probability) for label, probability in ranked]
     return answers.Prediction(name=name, label=found.label, top=top, unknown=found.unknown, calibrated=found.calibrated)
