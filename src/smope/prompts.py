@@ -67,10 +67,8 @@ class PrefixPrompter(Prompter):
         # unbind once: its backward is one stack, where indexing block by block would write a full-size gradient each time
         self._keys = dict(zip(blocks, keys_LHPD.unbind(0), strict=True))
         self._values = dict(zip(blocks, values_LHPD.unbind(0), strict=True))
+        self.prefixed = self._keys
         self._pre_projection = pre_projection
-
-    def prompts(self, index: int) -> bool:
-        return index in self._keys
 
     def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
         key_HPD, value_HPD = self.projected(block)
@@ -91,11 +89,8 @@ class GivenPrefix(Prompter):
     """
 
     def __init__(self, prefixes: Mapping[int, tuple[Tensor, Tensor]], pre_projection: bool = False) -> None:
-        self._prefixes = prefixes
+        self._prefixes = self.prefixed = prefixes
         self._pre_projection = pre_projection
-
-    def prompts(self, index: int) -> bool:
-        return index in self._prefixes
 
     def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
         key, value = self._prefixes[block.index]

@@ -27,11 +27,10 @@ class EveryRow(Prompter):
 class Constant(Prompter):
     """A fixed prefix in every block, the last one included."""
 
+    prefixed = range(99)
+
     def __init__(self, per_token):
         self.per_token = per_token
-
-    def prompts(self, index):
-        return True
 
     def prefix(self, block, x_BNC, q_BHND):
         make = torch.Generator().manual_seed(block.index)

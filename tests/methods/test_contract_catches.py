@@ -59,9 +59,7 @@ class MixingPrompter(Prompter):
 
     def __init__(self, keys_LHPD, values_LHPD):
         self.prompt_L2HPD = torch.stack([keys_LHPD, values_LHPD], 1)
-
-    def prompts(self, index):
-        return index < len(self.prompt_L2HPD)
+        self.prefixed = range(len(keys_LHPD))
 
     def prefix(self, block, x_BNC, q_BHND):
         _, H, P, D = self.prompt_L2HPD[block.index].shape

@@ -132,7 +132,7 @@ def test_before_anything_is_learned_the_norms_are_the_backbones_own():
     subject = Subject(ConvPrompt, CONSTANT)
     method, images = begun(subject, subject.stream()[0]), subject.images([0])[0]
     prompter = method.prompter(Batch(torch.zeros(1), Chance(0), images_B3HW=images), training=False)
-    prompter.prompts = lambda index: False
+    prompter.prefixed = ()
     assert torch.equal(subject.vit(images, prompter), subject.vit(images))
 
 

@@ -5,7 +5,7 @@ than twice the time of oneDNN, which torch carries too. There, and only there, `
 same but for the order of sums, as they are between two processors. oneDNN keeps a small program for each shape it has met: some 70 MB in
 a server that answers batches of every size, and then no more.
 
-The operator is private to torch: it is named in `_product` alone, and used only after it has agreed with the public one in this process.
+The operator is private to torch: it is named in `_Product` alone, and used only after it has agreed with the public one in this process.
 Weights that learn, other precisions, other devices, compilation and export always take the public one, and so does everything with
 SMOPE_FAST_LINEAR=0.
 
@@ -19,20 +19,29 @@ import os
 import platform
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_product: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 FAST_LINEAR = "SMOPE_FAST_LINEAR"  #: the environment's word on it; "0" is no
 
 
-def frozen_linear(x_XI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """What `torch.nn.functional.linear` gives."""
-    if _applies(x_XI, weight_OI, bias_O):
-        out_XO: Tensor = _Product.apply(x_XI, weight_OI, bias_O)  # type: ignore[no-untyped-call]
-        return out_XO
-    return F.linear(x_XI, weight_OI, bias_O)
+def frozen_linear(x_XI: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None, more_XO: Tensor | None = None) -> Tensor:
+    """Return `torch.nn.functional.linear` of the first three, plus `more_XO` where it is given."""
+    learns = weight_OI.requires_grad or (bias_O is not None and bias_O.requires_grad)
+    fits = x_XI.is_cpu and x_XI.dtype == weight_OI.dtype == torch.float32 and x_XI.numel() > 0
+    walked = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch.onnx.is_in_onnx_export()
+    refused = learns or walked or torch.is_autocast_enabled("cpu") or os.environ.get(FAST_LINEAR, "1") == "0"
+    if refused or not fits or not _gains() or not _is_right():
+        out_XO = F.linear(x_XI, weight_OI, bias_O)
+    elif x_XI.requires_grad and torch.is_grad_enabled():
+        out_XO = _Product.apply(x_XI, weight_OI, bias_O)  # type: ignore[no-untyped-call]
+    else:
+        out_XO = _product(x_XI.contiguous(), weight_OI, bias_O, "none", [], "")
+    return out_XO if more_XO is None else out_XO + more_XO
 
 
 class _Product(torch.autograd.Function):
@@ -41,28 +50,13 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x_XI, weight_OI, bias_O):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(weight_OI)
-        return _product(x_XI, weight_OI, bias_O)
+        return _product(x_XI.contiguous(), weight_OI, bias_O, "none", [], "")
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, d_out_XO):  # type: ignore[no-untyped-def]
         (weight_OI,) = ctx.saved_tensors
-        return _product(d_out_XO, weight_OI.T, None), None, None
-
-
-def _product(x_XI: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    out_XO: Tensor = torch.ops.mkldnn._linear_pointwise(x_XI.contiguous(), weight_OI, bias_O, "none", [], "")
-    return out_XO
-
-
-def _applies(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    if not _gains() or x.device.type != "cpu" or {x.dtype, weight.dtype} != {torch.float32} or not x.numel():
-        return False
-    if weight.requires_grad or (bias is not None and bias.requires_grad) or torch.is_autocast_enabled("cpu"):
-        return False
-    if torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None or torch.onnx.is_in_onnx_export():
-        return False
-    return os.environ.get(FAST_LINEAR, "1") != "0" and _is_right()
+        return _product(d_out_XO.contiguous(), weight_OI.T, None, "none", [], ""), None, None
 
 
 @functools.cache

@@ -9,6 +9,7 @@ Axes: B images, N tokens, E width of the ViT, H heads, D width of a head.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -38,17 +39,12 @@ CLS = Readout()
 class Prompter:
     """The plain pass: nothing is put in. Every answer of None leaves the backbone as it is."""
 
-    def prompts(self, index: int) -> bool:
-        """Whether block `index` gets a prefix; a block without one may skip work that only a prefix needs."""
-        return False
-
-    def tokens(self, index: int, x_BNE: Tensor) -> Tensor:
-        """The tokens that enter block `index`. Patches must stay the last ones."""
-        return x_BNE
-
-    def norm(self, owner: Block | FrozenViT, name: str) -> tuple[Tensor, Tensor] | None:
-        """Weight and bias to use in place of a block's own `norm1` or `norm2`, or of the ViT's final `norm`."""
-        return None
+    #: the blocks that get a prefix; one without may skip work that only a prefix needs
+    prefixed: Container[int] = ()
+    #: `tokens(index, x_BNE)` are the tokens that enter block `index`. Patches must stay the last ones.
+    tokens: Callable[[int, Tensor], Tensor] | None = None
+    #: `norm(owner, name)` gives weight and bias to use in place of a block's own `norm1` or `norm2`, or of the ViT's final `norm`
+    norm: Callable[[Block | FrozenViT, str], tuple[Tensor, Tensor] | None] | None = None
 
     def prefix(self, block: Block, x_BNE: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor] | None:
         """Prefix scores (already scaled) and values for this block, as `smope.attention.attend` takes them.
@@ -57,13 +53,12 @@ class Prompter:
         """
         return None
 
-    def linear(self, block: Block, name: str, h: Tensor) -> Tensor | None:
-        """Added to what the layer `name` ("qkv", "proj", "fc1", "fc2") makes of its input `h`: the place of low-rank parts."""
-        return None
-
-    def residual(self, block: Block, branch: str, x_BNE: Tensor) -> Tensor | None:
-        """Added beside the branch "attn" or "mlp", whose input before its norm is `x_BNE`: the place of adapters."""
-        return None
+    #: `linear(block, name, h)` is added to what the layer `name` ("qkv", "proj", "fc1", "fc2") makes of its input `h`: the place of
+    #: low-rank parts. A prompter without any has None, and is not asked.
+    linear: Callable[[Block, str, Tensor], Tensor | None] | None = None
+    #: `residual(block, branch, x_BNE)` is added beside the branch "attn" or "mlp", whose input before its norm is `x_BNE`: the place of
+    #: adapters
+    residual: Callable[[Block, str, Tensor], Tensor | None] | None = None
 
 
 PLAIN = Prompter()

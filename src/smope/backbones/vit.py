@@ -103,23 +103,25 @@ class Block(nn.Module):
 
     def forward(self, x_BNC: Tensor, prompter: Prompter, cls_only: bool) -> Tensor:
         """`cls_only`: return the CLS row alone, computed as if all rows were there."""
-        prompted = prompter.prompts(self.index)
+        prompted, linear = self.index in prompter.prefixed, prompter.linear
         h_BNC = self._norm("norm1", x_BNC, prompter)
-        more_BNX = prompter.linear(self, "qkv", h_BNC)
-        if cls_only and not prompted and more_BNX is None:
+        if cls_only and not prompted and linear is None:
             q_BHND, k_BHMD, v_BHMD = self._cls_query(h_BNC)
         else:
-            qkv_BNX = frozen_linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias)
-            q_BHND, k_BHMD, v_BHMD = self.split_heads(qkv_BNX if more_BNX is None else qkv_BNX + more_BNX, 3)
+            more_BNX = linear and linear(self, "qkv", h_BNC)
+            q_BHND, k_BHMD, v_BHMD = self.split_heads(frozen_linear(h_BNC, self.attn.qkv.weight, self.attn.qkv.bias, more_BNX), 3)
         prefix = prompter.prefix(self, x_BNC, q_BHND) if prompted else None
         scores, values = prefix if prefix is not None else (None, None)
         if cls_only:
             x_BNC, q_BHND = x_BNC[:, :1], q_BHND[:, :, :1]
             scores = scores[:, :, :1] if scores is not None else None
         mixed_BNC = attend(q_BHND, k_BHMD, v_BHMD, scores, values).transpose(1, 2).flatten(2)
-        x_BNC = self.joined("attn", "ls1", x_BNC, self._linear("proj", self.attn.proj, mixed_BNC, prompter), prompter)
-        h_BNX = F.gelu(self._linear("fc1", self.mlp.fc1, self._norm("norm2", x_BNC, prompter), prompter))
-        return self.joined("mlp", "ls2", x_BNC, self._linear("fc2", self.mlp.fc2, h_BNX, prompter), prompter)
+        made_BNC = frozen_linear(mixed_BNC, self.attn.proj.weight, self.attn.proj.bias, linear and linear(self, "proj", mixed_BNC))
+        x_BNC = self.joined("attn", "ls1", x_BNC, made_BNC, prompter)
+        h_BNC = self._norm("norm2", x_BNC, prompter)
+        h_BNX = F.gelu(frozen_linear(h_BNC, self.mlp.fc1.weight, self.mlp.fc1.bias, linear and linear(self, "fc1", h_BNC)))
+        made_BNC = frozen_linear(h_BNX, self.mlp.fc2.weight, self.mlp.fc2.bias, linear and linear(self, "fc2", h_BNX))
+        return self.joined("mlp", "ls2", x_BNC, made_BNC, prompter)
 
     def split_heads(self, rows_BNX: Tensor, parts: int) -> tuple[Tensor, ...]:
         """Cut `parts * C` columns into `parts` tensors of shape B,H,N,D."""
@@ -142,19 +144,15 @@ class Block(nn.Module):
 
     def _norm(self, name: str, x: Tensor, prompter: Prompter) -> Tensor:
         own: _Named = getattr(self, name)
-        weight, bias = prompter.norm(self, name) or (own.weight, own.bias)
+        weight, bias = (prompter.norm and prompter.norm(self, name)) or (own.weight, own.bias)
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
-
-    def _linear(self, name: str, layer: _Named, h: Tensor, prompter: Prompter) -> Tensor:
-        made, more = frozen_linear(h, layer.weight, layer.bias), prompter.linear(self, name, h)
-        return made if more is None else made + more
 
     def joined(self, branch: str, scale: str, x_BNC: Tensor, made_BNC: Tensor, prompter: Prompter) -> Tensor:
         """The residual stream after a branch, and after what the prompter adds beside it."""
         if self.layer_scale:
             own: _Named = getattr(self, scale)
             made_BNC = made_BNC * own.gamma
-        beside_BNC = prompter.residual(self, branch, x_BNC)
+        beside_BNC = prompter.residual and prompter.residual(self, branch, x_BNC)
         return x_BNC + made_BNC if beside_BNC is None else x_BNC + made_BNC + beside_BNC
 
 
@@ -208,7 +206,7 @@ class FrozenViT(nn.Module):
         # tensors that only stand in for this call (`torch.func.functional_call`) are gone when a block would be computed again
         again = self.checkpointing and torch.is_grad_enabled() and isinstance(self.pos_embed, nn.Parameter)
         for index, block in enumerate(self.blocks[: max(read) + 1]):
-            x_BNC = prompter.tokens(index, x_BNC)
+            x_BNC = prompter.tokens(index, x_BNC) if prompter.tokens else x_BNC
             cls_only = index == max(read) and readout.tokens == ("cls",)
             if again:
                 x_BNC = checkpoint(block, x_BNC, prompter, cls_only, use_reentrant=False, preserve_rng_state=False)
@@ -221,10 +219,8 @@ class FrozenViT(nn.Module):
     def _read(self, x_BNC: Tensor, prompter: Prompter, readout: Readout) -> Tensor:
         """The tokens that are read after one block, side by side."""
         patches = (self.image_size // self.shape.patch) ** 2
-        parts = [x_BNC[:, 0] if token == "cls" else x_BNC[:, -patches:].mean(1) for token in readout.tokens]
-        if readout.normed:
-            parts = [self.final_norm(part_BC, prompter) for part_BC in parts]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        read_BTC = torch.stack([x_BNC[:, 0] if token == "cls" else x_BNC[:, -patches:].mean(1) for token in readout.tokens], dim=1)
+        return (self.final_norm(read_BTC, prompter) if readout.normed else read_BTC).flatten(1)
 
     def embed(self, images_B3HW: Tensor) -> Tensor:
         """Patches to tokens, positions added: CLS, registers (which have no position), patches."""
@@ -245,7 +241,7 @@ class FrozenViT(nn.Module):
 
     def final_norm(self, x: Tensor, prompter: Prompter = PLAIN) -> Tensor:
         """The LayerNorm after the last block."""
-        weight, bias = prompter.norm(self, "norm") or (self.norm.weight, self.norm.bias)
+        weight, bias = (prompter.norm and prompter.norm(self, "norm")) or (self.norm.weight, self.norm.bias)
         return F.layer_norm(x, x.shape[-1:], weight, bias, self.shape.norm_eps)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:

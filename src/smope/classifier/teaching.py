@@ -45,7 +45,8 @@ def learn(
     taught = known.twin(body, body.settings.epochs(len(train), batch, body.config.train.epochs))
     new = tuple(name for name in found.classes if name not in known.labels)
     task = Task(known.updates, found.classes, train, None, ImageSet())
-    _loop(body, taught, progress, stop, task.index).teach(task)
+    loop = _loop(body, taught, progress, stop, task.index)
+    loop.teach(task)
     entry = Entry(
         what="learn",
         when=_now(),

@@ -106,15 +106,12 @@ class ConvPrompter(Prompter):
     """Mixes, block by block, what the generators give, by the running CLS token; and shifts every LayerNorm of the ViT."""
 
     def __init__(self, prompts: Mapping[int, Tensor], keys_JX: Tensor, matcher: Matcher, offsets_NYC: Tensor, carry: bool) -> None:
-        self._prompts = prompts  # W,H,J,P,D of each block
+        self._prompts = self.prefixed = prompts  # W,H,J,P,D of each block
         self._keys_JX = F.normalize(keys_JX, dim=-1)
         self._matcher = matcher
         self._offsets = offsets_NYC.unbind(0)  # norm1 and norm2 of block 0, of block 1, ..., the final norm
         self._before = dict(pairwise(sorted(prompts, reverse=True))) if carry else {}  # the prompted block before each, as the ViT walks
         self._made: dict[int, Tensor] = {}
-
-    def prompts(self, index: int) -> bool:
-        return index in self._prompts
 
     def prefix(self, block: Block, x_BNC: Tensor, q_BHND: Tensor) -> tuple[Tensor, Tensor]:
         weight_BJ = F.normalize(self._matcher(x_BNC[:, 0]), dim=-1) @ self._keys_JX.T

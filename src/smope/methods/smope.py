@@ -80,7 +80,7 @@ class ExpertPrompter(PrefixPrompter):
     def __init__(self, method: Smope, select: Selection | None) -> None:
         config = method.config
         super().__init__(config.blocks, method.keys_LHPD, method.values_LHPD, config.prefix_site == "pre")
-        self._slots = {block: slot for slot, block in enumerate(config.blocks)}
+        self._slots = dict(zip(config.blocks, range(len(config.blocks)), strict=True))
         self._select = select
         self._raw: dict[int, Tensor] = {}
         self._chosen: dict[int, Tensor] = {}
