@@ -6,7 +6,7 @@ import sys
 import pytest
 from pydantic import ValidationError
 
-from smope.config import DataConfig, RunConfig, Section, TapConfig, TrainConfig, merge, section_of, validate
+from smope.config import DataConfig, RunConfig, Section, TapConfig, TrainConfig, defaults, merge, section_of, validate
 from smope.errors import ConfigError
 
 
@@ -145,3 +145,16 @@ def test_reading_a_config_needs_no_torch():
         [sys.executable, "-c", source], env={"PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "False"
+
+
+def test_a_section_that_may_be_empty_has_its_own_defaults_once_it_is_filled():
+    class Inner(Section):
+        rate: float = 1.0
+        added_later: float = 1e-8
+
+    class Outer(Section):
+        inner: Inner | None = None
+        steps: int = 3
+
+    assert defaults(Outer, {}) == {"inner": None, "steps": 3}
+    assert defaults(Outer, {"inner": {"rate": 2.0}}) == {"inner": {"rate": 1.0, "added_later": 1e-8}, "steps": 3}

@@ -216,6 +216,19 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
     return next((kind for kind in classes if issubclass(kind, BaseModel)), None)
 
 
+def defaults(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Every field of `model` at its default, as JSON; a section that may be empty and is not in `values` has its own fields' defaults.
+
+    A field that comes later then changes no key of a config that fills such a section.
+    """
+    usual: dict[str, Any] = model.model_construct().model_dump(mode="json")
+    for name, field in model.model_fields.items():
+        inner, given = section_of(field.annotation), values.get(name)
+        if inner is not None and isinstance(given, Mapping):
+            usual[name] = {**defaults(inner, given), **(usual[name] or {})}
+    return usual
+
+
 def field_names(model: type[BaseModel]) -> list[str]:
     """The names a section knows."""
     return list(model.model_fields)

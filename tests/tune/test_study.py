@@ -17,7 +17,7 @@ from smope.tune.space import Choice, Range
 
 optuna = pytest.importorskip("optuna")
 
-GRID = Space("a grid", {"method.distance": Choice(("cosine", "euclidean")), "train.batch_size": Choice((2, 4))})
+GRID = Space("a grid", {"head.distance": Choice(("cosine", "euclidean")), "train.batch_size": Choice((2, 4))})
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_every_point_of_a_grid_is_run_on_the_validation_share_and_the_best_becom
     assert f"FAA {best:.2f} on the validation share, seeds 0" in text
     again = resolve(load_recipe(tuning.recipe))
     asked = resolve(
-        load_recipe(recipe, [f"method.distance={tuning.best['method.distance']}", f"train.batch_size={tuning.best['train.batch_size']}"])
+        load_recipe(recipe, [f"head.distance={tuning.best['head.distance']}", f"train.batch_size={tuning.best['train.batch_size']}"])
     )
     assert again.model_copy(update={"recipe": ""}) == asked.model_copy(update={"recipe": ""}) and again.data.split == "final"
     with (tmp_path / "study" / "trials.csv").open() as stream:
@@ -128,7 +128,7 @@ def test_a_failed_trial_is_no_score_and_is_tried_again_in_the_next_session(recip
 
 def test_ranges_are_searched_for_as_many_trials_as_asked_and_going_on_draws_new_points(recipe, tmp_path):
     space = Space(
-        "a range", {"train.lr": Range(1e-4, 1e-1, None, True), "train.epochs": Range(2, 8, 2), "method.distance": Choice(("cosine",))}
+        "a range", {"train.lr": Range(1e-4, 1e-1, None, True), "train.epochs": Range(2, 8, 2), "head.distance": Choice(("cosine",))}
     )
     scores = Scores(lambda config: -abs(config.train.lr - 0.01))
     tune(Search(recipe, space, trials=3), "s", tmp_path / "s", scores)
@@ -164,7 +164,7 @@ def test_what_cannot_be_is_refused_before_anything_is_run(recipe, tmp_path):
         Search(recipe, GRID, ("data.split=final",))
     scores = Scores(batch)
     with pytest.raises(ConfigError, match="distance"):
-        tune(Search(recipe, Space("g", {"method.distance": Choice(("cosine", "manhattan"))})), "s", tmp_path / "s", scores)
+        tune(Search(recipe, Space("g", {"head.distance": Choice(("cosine", "manhattan"))})), "s", tmp_path / "s", scores)
     assert scores.asked == [] and not (tmp_path / "s").exists()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from smope.backbones import VitShape
-from smope.config import PLUGINS, Adapt, RunConfig, Section, TapConfig, TrainConfig, flatten, merge, validate, with_today_keys
+from smope.config import PLUGINS, Adapt, RunConfig, Section, TapConfig, TrainConfig, defaults, flatten, merge, validate, with_today_keys
 from smope.errors import ConfigError, nearest
 from smope.heads import HEADS, Setup
 from smope.methods.base import Method
@@ -79,7 +79,7 @@ def _defaults(full: Mapping[str, Any]) -> dict[str, Any]:
     head = _head(method, {}, tap)
     if full["head"]["name"] != head["name"]:
         head = _own(_head(method, {"name": full["head"]["name"]}, tap))
-    usual = {"method": {"preset": None, **method.Config().model_dump(mode="json")}, "head": head}
+    usual = {"method": {"preset": None, **defaults(method.Config, full["method"])}, "head": head}
     rest = RunConfig().model_dump(mode="json")
     return {**rest, **{name: usual[name] for name in PLUGINS}}
 
