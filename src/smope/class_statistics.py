@@ -48,6 +48,10 @@ class ClassMoments(Growing):
         for row in rows_B.unique().tolist():
             self._merge(row, feature_BD[rows_B == row].to(self.mean_CD))
 
+    def reset(self) -> None:
+        """Forget every class, and the rows with them."""
+        self.count_C, self.mean_CD, self.scatter_CD = (tensor[:0] for tensor in self.of_classes())
+
     def retire(self, rows: Tensor) -> None:
         """Forget classes."""
         for tensor in self.of_classes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -95,6 +96,7 @@ class Batch:
     features_BD: Tensor | None = None
     query_BD: Tensor | Callable[[], Tensor] | None = None  #: the unprompted feature, or who computes it if the method asks
     share: Share | None = None  #: None: all of the batch is here
+    ids: tuple[str, ...] = ()  #: names of the images, where they have any
 
     def count(self, rows: Tensor) -> int:
         """How many rows there are for the whole batch, in all processes, if these are for the images here."""
@@ -107,6 +109,14 @@ class Batch:
     def everyone(self, rows: Tensor) -> Tensor:
         """From rows for the images here, rows for the whole batch, in its order; gradients find their way back."""
         return rows if self.share is None else self.share.gather(rows)
+
+    @property
+    def keys_B(self) -> Tensor:
+        """A number of each image's own, a hash of its name: an order of images that no seed and no batch changes."""
+        if len(self.ids) != len(self.rows_B):
+            raise TypeError("this batch does not name its images")
+        keys = [int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1 for name in self.ids]
+        return torch.tensor(keys, dtype=torch.int64, device=self.rows_B.device)
 
     @property
     def images(self) -> Tensor:
@@ -179,9 +189,9 @@ class Train:
         return "Rehearsing all classes" if self.draws else "Learning"
 
 
-Fold = Callable[
-    [Any, Tensor, Tensor], Any
-]  #: (what was folded so far or None, a batch's tensor, its head rows) -> the same with this batch
+Seen = Tensor | Mapping[str, Tensor]  #: of a batch, a row an image
+#: (what was folded so far or None, what was seen of a batch, its head rows) -> the same with this batch
+Fold = Callable[[Any, Any, Tensor], Any]
 
 
 @dataclass(frozen=True)
@@ -189,13 +199,14 @@ class Collect:
     """One pass without gradients over the task's images: `step` sees each batch, `finish` gets what the steps gave, once.
 
     Tensors of a step have a row an image, and are laid together in image order. Those that `folds` names are folded into something
-    smaller as they come, a sum for instance, so that memory does not grow with the images.
+    smaller as they come, a sum for instance, so that memory does not grow with the images; tensors that are folded together stand under
+    one name.
     """
 
     title: ClassVar[str] = "Remembering what the classes look like"  #: as that of `Train`
 
     name: str
-    step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]]
+    step: Callable[[Batch, FrozenViT], Mapping[str, Seen]]
     finish: Callable[[Mapping[str, Any], Tensor], None]
     folds: Mapping[str, Fold] = field(default_factory=dict)
     augmented: bool = False
@@ -211,15 +222,18 @@ class Collected:
         self._parts: dict[str, list[Tensor]] = {}
         self._folded: dict[str, Any] = {}
 
-    def add(self, step: Mapping[str, Tensor], rows_B: Tensor, gather: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
+    def add(self, step: Mapping[str, Seen], rows_B: Tensor, gather: Callable[[Tensor], Tensor] = lambda rows: rows) -> None:
         """Take in one batch; `gather` lays the rows of all processes together."""
         rows_B = gather(rows_B)
         self._rows.append(rows_B)
-        for name, tensor in step.items():
+        for name, seen in step.items():
+            whole = gather(seen) if isinstance(seen, Tensor) else {part: gather(tensor) for part, tensor in seen.items()}
             if name in self._phase.folds:
-                self._folded[name] = self._phase.folds[name](self._folded.get(name), gather(tensor), rows_B)
+                self._folded[name] = self._phase.folds[name](self._folded.get(name), whole, rows_B)
+            elif isinstance(whole, Tensor):
+                self._parts.setdefault(name, []).append(whole)
             else:
-                self._parts.setdefault(name, []).append(gather(tensor))
+                raise TypeError(f"'{name}' is several tensors, which only a fold can take")
 
     def finish(self) -> None:
         """Hand all of it to the phase."""

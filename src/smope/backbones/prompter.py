@@ -25,7 +25,7 @@ class Readout:
 
     blocks: tuple[int, ...] = (-1,)
     tokens: tuple[Literal["cls", "patches"], ...] = ("cls",)  #: the CLS token, the mean of the patch tokens
-    normed: bool = True  #: sent through the final LayerNorm
+    norm: Literal["final", "plain", "none"] = "final"  #: the ViT's final LayerNorm, one without weights, or none
 
     def width(self, dim: int) -> int:
         """F: how many numbers a feature has."""

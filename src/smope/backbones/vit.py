@@ -220,7 +220,11 @@ class FrozenViT(nn.Module):
         """The tokens that are read after one block, side by side."""
         patches = (self.image_size // self.shape.patch) ** 2
         read_BTC = torch.stack([x_BNC[:, 0] if token == "cls" else x_BNC[:, -patches:].mean(1) for token in readout.tokens], dim=1)
-        return (self.final_norm(read_BTC, prompter) if readout.normed else read_BTC).flatten(1)
+        if readout.norm == "final":
+            read_BTC = self.final_norm(read_BTC, prompter)
+        elif readout.norm == "plain":
+            read_BTC = F.layer_norm(read_BTC, read_BTC.shape[-1:])
+        return read_BTC.flatten(1)
 
     def embed(self, images_B3HW: Tensor) -> Tensor:
         """Patches to tokens, positions added: CLS, registers (which have no position), patches."""

@@ -70,8 +70,9 @@ def _chosen(known: Knowledge, feed: Feed, update: Update, images: ImageSet) -> l
     for collect in known.method.observations(update):
         with feed.runtime.autocast():
             seen = [collect.step(batch, feed.vit) for batch in feed.in_order(images, known.labels, "choices")]
-        if "chosen" in seen[0]:
-            return [step["chosen"] for step in seen]
+        chosen = [step["chosen"] for step in seen if "chosen" in step]
+        if chosen:
+            return [tensor for tensor in chosen if isinstance(tensor, Tensor)]
     return []
 
 

@@ -57,7 +57,7 @@ class Feed:
             self._at_hand = loaded.ids
             images, rows_B = loaded.images_B3HW.to(self.runtime.device), loaded.rows_B.to(self.runtime.device)
             query = functools.partial(self._query, images, () if loader.augment else loaded.ids)
-            yield self.method.batch(images, rows_B, chance.at(step), self.vit, self.runtime.share(loaded.total), query)
+            yield self.method.batch(images, rows_B, chance.at(step), self.vit, self.runtime.share(loaded.total), query, loaded.ids)
 
     def in_order(self, images: ImageSet, labels: LabelSpace, purpose: str) -> Iterator[Batch]:
         """A set's pictures as they are seen at test."""

@@ -91,7 +91,7 @@ class Loop:
         """One task: teach it, and evaluate on all tasks so far."""
         phases = self.teach(task)
         self._evaluate(task, self._stage(task, phases))
-        self.state.facts.append(self.method.facts())
+        self.state.facts.append(self.method.record_facts())
         self.state.position = Position(task.index + 1)
         self.save()
 

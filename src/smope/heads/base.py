@@ -18,7 +18,7 @@ from smope.backbones import CLS, Readout, VitShape
 from smope.class_statistics import ClassMoments
 from smope.config import Adapt, Section, TapConfig, TrainConfig
 from smope.growing import Growing
-from smope.phases import Chance, Fold, Phase, Update
+from smope.phases import Batch, Chance, Fold, Phase, Seen, Update
 
 
 class HeadConfig(Section):
@@ -51,6 +51,10 @@ class Head(Growing):
     readout: Readout = CLS
     #: whether it can be trained on draws of what it remembers (the section `tap`)
     replays: ClassVar[bool] = False
+    #: whether prompts can learn by its loss; beside any other head, rows of their own train them
+    trains: ClassVar[bool] = False
+    #: whether it can say how well it recognises pictures that it left out (`left_out_accuracy`)
+    leaves_out: ClassVar[bool] = False
 
     def __init__(self, setup: Setup[Any]) -> None:
         super().__init__()
@@ -87,7 +91,7 @@ class Head(Growing):
         """Whether what it keeps is taken from augmented images."""
         return False
 
-    def observe(self, feature_BF: Tensor, rows_B: Tensor) -> dict[str, Tensor]:
+    def observe(self, feature_BF: Tensor, batch: Batch) -> dict[str, Seen]:
         """What it wants of a batch of an update's pictures, a row an image."""
         return {"feature": feature_BF}
 
@@ -105,6 +109,18 @@ class Head(Growing):
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Features like those of the pictures remembered, `per_class` of each class, in float32, and their rows."""
         raise NotImplementedError(f"{type(self).__name__} draws no features")
+
+    def left_out_accuracy(self, rows: Sequence[int]) -> float | None:
+        """The share of the pictures of these classes that it recognises when they are left out, averaged over classes; None if unknown."""
+        raise NotImplementedError(f"{type(self).__name__} leaves no picture out")
+
+    def reset(self) -> None:
+        """Forget every class, and the rows with them."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be emptied")
+
+    def facts(self) -> dict[str, Any]:
+        """What a record keeps of this head after each task, as plain numbers."""
+        return {}
 
     def retire(self, rows: Tensor) -> None:
         """Take classes out: their rows stay, empty and never predicted."""

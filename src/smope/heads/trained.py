@@ -9,6 +9,7 @@ Axes: B images, N images of an update, C classes (head rows), K of them in a los
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from smope.backbones import FrozenViT
+from smope.config import TapConfig
 from smope.growing import Growing, appended
 from smope.heads.base import HeadConfig, MomentsHead, Setup
 from smope.heads.gaussian_replay import GaussianReplay
@@ -28,6 +30,11 @@ class TrainedConfig(HeadConfig):
     """What teaches the rows, besides TAP."""
 
     from_images: bool = Field(True, description="the rows learn from pictures; false: from draws alone, never from a picture")
+
+
+def trained(setup: Setup[Any]) -> Setup[Any]:
+    """The setup of rows that learn from pictures alone, whatever head was asked for."""
+    return replace(setup, head=TrainedHead, head_config=TrainedConfig(), tap=TapConfig(kind="off"))
 
 
 class LinearRows(Growing):
@@ -77,6 +84,7 @@ class TrainedHead(LinearRows, MomentsHead):
     title = "one linear row a class, trained on pictures and on draws (TAP)"
     Config = TrainedConfig
     replays = True
+    trains = True
     statistics: GaussianReplay
     tap_name = "tap"  #: of the phase that trains on draws, and of its loss
 
@@ -127,6 +135,12 @@ class TrainedHead(LinearRows, MomentsHead):
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """As wide as the pictures were: TAP may draw wider on purpose, to teach a margin."""
         return self.statistics.draw(per_class, generator, spread=1.0)
+
+    @torch.no_grad()
+    def reset(self) -> None:
+        self.weight, self.bias = nn.Parameter(self.weight[:0].clone()), nn.Parameter(self.bias[:0].clone())
+        self.live_C = self.live_C[:0]
+        self.statistics.reset()
 
     @torch.no_grad()
     def retire(self, rows: Tensor) -> None:

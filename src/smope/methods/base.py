@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,9 @@ from smope.config import Section, TapConfig, TrainConfig
 from smope.errors import ConfigError
 from smope.growing import Growing
 from smope.heads import Head, Setup
-from smope.phases import Batch, Chance, Collect, Fold, Group, Losses, LossFunction, Phase, Share, Train, Update
+from smope.heads.trained import TrainedHead, trained
+from smope.heads.trial import Trial
+from smope.phases import Batch, Chance, Collect, Fold, Group, Losses, LossFunction, Phase, Seen, Share, Train, Update
 
 
 class MethodConfig(Section):
@@ -38,6 +40,8 @@ class Method(Growing):
     needs_query: ClassVar[bool] = False
     #: whether only the head grows with tasks and classes
     flat: ClassVar[bool] = True
+    #: whether it puts anything into the ViT
+    has_prompts: ClassVar[bool] = True
     #: what the unprompted feature is read from
     query_readout: Readout = CLS
 
@@ -45,9 +49,12 @@ class Method(Growing):
         super().__init__()
         self.config = setup.config
         self.train_config = setup.train
-        self.adapt = setup.adapt
         self.shape = setup.shape
         self.head = self.make_head(setup)
+        self.adapt = setup.adapt if self.has_prompts or self.head.trains else "never"
+        #: rows that train the prompts where the head cannot; nobody is answered by them
+        self.guide = None if self.head.trains or self.adapt == "never" else self.make_head(trained(setup))
+        self.trial = Trial(self.make_head(setup)) if self.head.leaves_out and self.adapt == "first" else None
 
     # -- what subclasses change ------------------------------------------------------------------------------------------
 
@@ -70,7 +77,13 @@ class Method(Growing):
 
     def begin(self, update: Update) -> None:
         """Make room for the new classes."""
-        self.head.grow(len(update.new_rows), update.chance.at("head").generator())
+        heads = [self.head]
+        if self.guide is not None and (self.adapt == "always" or update.first):
+            heads.append(self.guide)
+        if self.trial is not None and self.trial.open:
+            heads.append(self.trial.plain)
+        for head in heads:
+            head.grow(len(update.new_rows), update.chance.at("head").generator())
 
     def adapts(self, update: Update) -> bool:
         """Whether prompts grow and learn in this update."""
@@ -109,31 +122,52 @@ class Method(Growing):
         Prompts learn only where cross-entropy says something. A class that comes alone gets its place from the head.
         """
         phases: list[Phase] = []
-        if update.has_contrast and self.head.learns_from_images:
-            phases += self.image_phases(update) if self.adapts(update) else [self._rows_phase(update)]
+        if update.has_contrast and self.teacher.learns_from_images:
+            if self.adapts(update):
+                phases += self.image_phases(update)
+            elif self.guide is None:
+                phases.append(self._rows_phase(update))
         phases += self.observations(update)
         return phases + self.head_phases(update, untaught=not any(isinstance(phase, Train) for phase in phases))
 
+    @property
+    def teacher(self) -> TrainedHead:
+        """The rows whose loss trains the prompts: the head's own, or those of the guide."""
+        return cast(TrainedHead, self.head if self.guide is None else self.guide)
+
+    @property
+    def bare(self) -> bool:
+        """Whether nothing is put into the ViT: prompts never learn, or they were found to harm."""
+        return self.adapt == "never" or (self.trial is not None and self.trial.rejected)
+
     def prompter(self, batch: Batch, training: bool) -> Prompter:
-        """Return what is put into one pass over this batch: nothing where prompts never learn."""
-        return PLAIN if self.adapt == "never" else self.make_prompter(batch, training)
+        """Return what is put into one pass over this batch."""
+        return PLAIN if self.bare else self.make_prompter(batch, training)
 
     def retire(self, rows: Sequence[int]) -> None:
         """Take classes out for ever: their rows are masked and what was remembered of them is gone."""
-        self.head.retire(torch.tensor(rows, device=self.head.live_C.device))
+        for head in self._heads():
+            head.retire(torch.tensor(rows, device=head.live_C.device))
 
     def pool(self, into: int, other: int) -> None:
         """Count the pictures remembered of class `other` as those of `into`."""
-        self.head.pool(into, other)
+        for head in self._heads():
+            head.pool(into, other)
+
+    def _heads(self) -> list[Head]:
+        """The heads that have a row for every class."""
+        heads = [self.head, self.guide, self.trial.plain if self.trial is not None else None]
+        return [head for head in heads if head is not None and len(head) == len(self.head)]
 
     def logits(self, batch: Batch, vit: FrozenViT) -> Tensor:
         """Scores of every head row for a batch of images; retired rows are minus infinity."""
-        logits_BC: Tensor = self.head(self.feature(batch.images, vit, self.prompter(batch, training=False)))
+        prompter = self.prompter(batch, training=False)
+        logits_BC: Tensor = self.head(self.feature(batch.images, vit, prompter, self.head.readout))
         return logits_BC
 
     def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
-        """The feature of each image, B,F: the one door to the ViT. Without a readout, the feature that the head sees."""
-        feature_BF: Tensor = vit(images_B3HW, prompter, readout or self.head.readout)
+        """The feature of each image, B,F: the one door to the ViT. Without a readout, the feature that the prompts learn by."""
+        feature_BF: Tensor = vit(images_B3HW, prompter, readout or self.teacher.readout)
         return feature_BF
 
     def query(self, images_B3HW: Tensor, vit: FrozenViT) -> Tensor:
@@ -148,24 +182,25 @@ class Method(Growing):
         vit: FrozenViT,
         share: Share | None = None,
         query: Callable[[], Tensor] | None = None,
+        ids: tuple[str, ...] = (),
     ) -> Batch:
         """A batch of pictures, with the unprompted features where the method needs them; `query` knows them from before."""
         query = (query or partial(self.query, images_B3HW, vit)) if self.needs_query else None
-        return Batch(rows_B, chance, images_B3HW=images_B3HW, query_BD=query, share=share)
+        return Batch(rows_B, chance, images_B3HW=images_B3HW, query_BD=query, share=share, ids=ids)
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update."""
 
         def cross_entropy(batch: Batch, vit: FrozenViT) -> Losses:
             feature_BD = self.feature(batch.images, vit, self.prompter(batch, training=True))
-            return {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
+            return {"ce": self.teacher.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
 
         return cross_entropy
 
     def train_phase(self, name: str, loss: LossFunction, epochs: int) -> Train:
         """Head and prompts on the task's images."""
         train = self.train_config
-        groups = [Group(tuple(self.head.parameters()), train.lr)]
+        groups = [Group(tuple(self.teacher.parameters()), train.lr)]
         if prompts := self.prompt_parameters():
             groups.append(Group(tuple(prompts), train.lr * train.prompt_lr_multiplier))
         return Train(name, epochs, tuple(groups), train.optimizer, train.schedule, loss, train.clip_norm)
@@ -184,28 +219,43 @@ class Method(Growing):
     def observations(self, update: Update) -> list[Collect]:
         """One pass that shows the head the task's images as they look at test."""
 
-        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Seen]:
             return self.observe(batch, vit, self.prompter(batch, training=False))
 
         return [self.collect_phase("statistics", step, update)]
 
-    def observe(self, batch: Batch, vit: FrozenViT, prompter: Prompter) -> dict[str, Tensor]:
-        """What the head wants to know of a batch."""
-        return self.head.observe(self.feature(batch.images, vit, prompter), batch.rows_B)
+    def observe(self, batch: Batch, vit: FrozenViT, prompter: Prompter) -> dict[str, Seen]:
+        """What the heads want to know of a batch."""
+        readout = self.head.readout
+        seen = self.head.observe(self.feature(batch.images, vit, PLAIN if self.bare else prompter, readout), batch)
+        if self.trial is not None and self.trial.open:
+            seen |= self.trial.observe(Method.feature(self, batch.images, vit, PLAIN, readout), batch)
+        return seen
 
     def collect_phase(
-        self, name: str, step: Callable[[Batch, FrozenViT], Mapping[str, Tensor]], update: Update, folds: Mapping[str, Fold] | None = None
+        self, name: str, step: Callable[[Batch, FrozenViT], Mapping[str, Seen]], update: Update, folds: Mapping[str, Fold] | None = None
     ) -> Collect:
         """A pass whose outcome is remembered."""
 
         def finish(seen: Mapping[str, Any], rows_N: Tensor) -> None:
             self.remember(seen, rows_N, update)
 
-        return Collect(name, step, finish, {**self.head.folds(), **(folds or {})}, self.head.augmented)
+        trial = self.trial.folds() if self.trial is not None else {}
+        return Collect(name, step, finish, {**self.head.folds(), **trial, **(folds or {})}, self.head.augmented)
 
     def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         """Take in what was observed of the task's images; it is the last look at them."""
         self.head.remember(seen, rows_N, update)
+        if self.guide is not None and self.adapt == "first":
+            self.guide.reset()
+        if self.trial is not None and self.trial.open:
+            self.trial.remember(seen, rows_N, update, self.head, learned=self.adapts(update))
+
+    def record_facts(self) -> dict[str, Any]:
+        """What a record keeps after each task: of the method, of its head, and of the trial."""
+        head = self.head.facts()
+        trial = self.trial.facts() if self.trial is not None else {}
+        return {**self.facts(), **({"head": head} if head else {}), **({"adapt": trial} if trial else {})}
 
     def head_phases(self, update: Update, untaught: bool) -> list[Phase]:
         """How the head learns from what is remembered, once the images are gone."""

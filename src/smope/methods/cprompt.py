@@ -50,7 +50,7 @@ from smope.heads import Head, Setup
 from smope.heads.trained import LinearRows, TrainedHead
 from smope.methods.base import Method, MethodConfig, refuse_weight_decay
 from smope.methods.registry import register
-from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Update
+from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Seen, Update
 from smope.prompts import check_blocks, orthogonal, top_k_index
 
 
@@ -104,7 +104,7 @@ class CPrompt(Method):
     title = "CPrompt: prompt tokens of each task found by keys of classes, consistent in training and test"
     Config = CPromptConfig
     config: CPromptConfig
-    head: TrainedHead
+
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {"released": {"method": {"feature": "raw", "decay": 5e-4}}}
     needs_query = True
     flat = False  #: prompts grow with the tasks, keys with the classes
@@ -115,7 +115,7 @@ class CPrompt(Method):
         check_blocks("method.second_block", [config.second_block], shape.depth)
         remedy = "Set train.optimizer.weight_decay=0 and give method.decay, which acts on the current task alone."
         refuse_weight_decay(train, "and would wear away what earlier tasks have learned", remedy)
-        self.query_readout = self.head.readout  # the same feature as the classifiers see
+        self.query_readout = self.teacher.readout  # the same feature as the classifiers see
         self.auxiliary = LinearRows(shape.dim)
         self.first_TPD = nn.Parameter(torch.zeros(0, config.length, shape.dim))
         self.second_TPD = nn.Parameter(torch.zeros(0, config.second_length, shape.dim))
@@ -126,7 +126,7 @@ class CPrompt(Method):
     def make_head(self, setup: Setup[Any]) -> Head:
         head = Classifier(setup) if setup.head is TrainedHead else super().make_head(setup)
         if setup.config.feature == "raw":
-            head.readout = replace(head.readout, normed=False)
+            head.readout = replace(head.readout, norm="none")
         return head
 
     @classmethod
@@ -223,7 +223,7 @@ class CPrompt(Method):
         return [replace(phase, groups=(*phase.groups, auxiliary))]
 
     def observations(self, update: Update) -> list[Collect]:
-        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Seen]:
             return self.observe(batch, vit, self.prompted(self.own_B(batch)))
 
         return [self.collect_phase("statistics", step, update)]
@@ -239,7 +239,7 @@ class CPrompt(Method):
             any_prompt_BD = self.feature(batch.images, vit, self.prompted(self.drawn_B(batch)))
             losses = {
                 "auxiliary": F.cross_entropy(self.auxiliary(feature_BD), local_B),
-                "ce": self.head.loss(any_prompt_BD, batch.rows_B, among_K),
+                "ce": self.teacher.loss(any_prompt_BD, batch.rows_B, among_K),
                 "keys": self.key_loss(batch.query, batch.rows_B, update),
             }
             if earlier and self.config.consistency_weight > 0:
@@ -268,7 +268,7 @@ class CPrompt(Method):
 
     def consistency_loss(self, feature_BD: Tensor, among_K: Tensor, earlier: Sequence[Tensor]) -> Tensor:
         """Weighted; the mean over earlier classifiers. Only the feature, and so the prompts, get a gradient."""
-        weight_CD, bias_C = (rows.detach() for rows in self.head.rows())
+        weight_CD, bias_C = (rows.detach() for rows in self.teacher.rows())
         current_BK = F.linear(feature_BD.detach(), weight_CD[among_K], bias_C[among_K])
         bar_B = current_BK.amax(1) - self.config.margin
         terms = [smoothing(F.linear(feature_BD, weight_CD[rows], bias_C[rows]), bar_B, self.config.temperature) for rows in earlier]
@@ -277,8 +277,8 @@ class CPrompt(Method):
     def decay_loss(self, update: Update) -> Tensor:
         """decay/2 times the squares of all that the current task trains."""
         mask_C = self.current_C(update)
-        rows = [parameter * mask_C.unsqueeze(1) for parameter in (self.keys_CD, self.head.weight)]
-        current = [*rows, self.head.bias * mask_C, self.first_TPD[-1], self.second_TPD[-1], *self.auxiliary.parameters()]
+        rows = [parameter * mask_C.unsqueeze(1) for parameter in (self.keys_CD, self.teacher.weight)]
+        current = [*rows, self.teacher.bias * mask_C, self.first_TPD[-1], self.second_TPD[-1], *self.auxiliary.parameters()]
         return self.config.decay / 2 * torch.stack([tensor.square().sum() for tensor in current]).sum()
 
 

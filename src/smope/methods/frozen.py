@@ -20,6 +20,7 @@ class Linear(Method):
 
     name = "linear"
     title = "frozen backbone and a linear head"
+    has_prompts = False
 
 
 @register
@@ -28,6 +29,7 @@ class NearestClassMean(Method):
 
     name = "ncm"
     title = "nearest class mean on frozen features"
+    has_prompts = False
 
     @staticmethod
     def default_head(tap: TapConfig) -> Mapping[str, Any]:

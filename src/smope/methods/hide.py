@@ -44,7 +44,7 @@ from smope.heads import Setup
 from smope.heads.trained import TrainedHead
 from smope.methods.base import Method, MethodConfig, centred_parameter, refuse_weight_decay
 from smope.methods.registry import register
-from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Train, Update
+from smope.phases import Batch, Chance, Collect, Group, Losses, LossFunction, Phase, Seen, Train, Update
 from smope.prompts import GivenPrefix, check_blocks, halves_by_block
 
 
@@ -129,7 +129,7 @@ class HidePrompt(Method):
     title = "HiDe-Prompt: one prompt a task, found by a network that guesses the task"
     Config = HidePromptConfig
     config: HidePromptConfig
-    head: TrainedHead
+
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "norga-repo": NORGA_REPO,
         "hide": _released({"kind": "centroids", "centroids": 10}, batch=24),
@@ -239,13 +239,13 @@ class HidePrompt(Method):
 
     def loss(self, update: Update) -> LossFunction:
         """Cross-entropy over the classes of this update, and L_CR."""
-        known = self.head.statistics.known
+        known = self.teacher.statistics.known
         others = known[~torch.isin(known, update.among(known.device))]
-        earlier_MD = self.head.statistics.prototypes(others)
+        earlier_MD = self.teacher.statistics.prototypes(others)
 
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             feature_BD = self.feature(batch.images, vit, self.prompter(batch, training=True))
-            terms = {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
+            terms = {"ce": self.teacher.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
             if self.config.contrast_weight > 0:
                 terms["contrast"] = self.config.contrast_weight * self.contrast(earlier_MD.to(feature_BD), batch.everyone(feature_BD))
             return terms
@@ -260,7 +260,7 @@ class HidePrompt(Method):
     def observations(self, update: Update) -> list[Collect]:
         """One pass that remembers each class twice: unprompted, and under its own task's prompt."""
 
-        def step(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Seen]:
             return {**self.observe(batch, vit, self.found(self.owner_C[batch.rows_B])), "query": batch.query}
 
         return [self.collect_phase("statistics", step, update)]

@@ -62,10 +62,10 @@ class Joint(OnePrompt):
         return super().make_prompter(batch, training) if self.config.mode == "frozen" else PLAIN
 
     def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
-        if self.config.mode == "frozen":
+        if self.config.mode == "frozen" or self.bare:
             return super().feature(images_B3HW, vit, prompter, readout)
         weights = {name: weight + self.change[_key(name)] for name, weight in vit.named_parameters()}
-        feature_BF: Tensor = torch.func.functional_call(vit, weights, (images_B3HW, prompter, readout or self.head.readout))
+        feature_BF: Tensor = torch.func.functional_call(vit, weights, (images_B3HW, prompter, readout or self.teacher.readout))
         return feature_BF
 
 

@@ -123,7 +123,7 @@ class KeyedMethod(Method, ABC):
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             prompter = self.make_prompter(batch, training=True)
             feature_BC = self.feature(batch.images, vit, prompter)
-            cross_entropy = self.head.loss(feature_BC, batch.rows_B, update.among(feature_BC.device))
+            cross_entropy = self.teacher.loss(feature_BC, batch.rows_B, update.among(feature_BC.device))
             assert prompter.distance_LX is not None
             return {"ce": cross_entropy, "key": self.config.key_loss_of(prompter.distance_LX)}
 

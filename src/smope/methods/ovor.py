@@ -42,7 +42,6 @@ from torch import Tensor, nn
 
 from smope.backbones import FrozenViT, Prompter
 from smope.heads import Setup
-from smope.heads.trained import TrainedHead
 from smope.methods.base import Method, MethodConfig, uniform_parameter
 from smope.methods.registry import register
 from smope.phases import Batch, Chance, Collect, Drawer, Draws, Group, Losses, LossFunction, Phase, Train, Update
@@ -87,7 +86,7 @@ class Ovor(Method):
     title = "OVOR: one prompt, virtual outliers for the head"
     Config = OvorConfig
     config: OvorConfig
-    head: TrainedHead
+
     presets: ClassVar[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "released": {"method": {"anchor": "origin", "candidates": "raw", "augmented": True}}
     }
@@ -142,7 +141,7 @@ class Ovor(Method):
 
     def _regularised_phase(self, update: Update, epochs: int, views: int) -> Train:
         train = self.train_config
-        groups = (Group(tuple(self.head.parameters()), train.lr),)
+        groups = (Group(tuple(self.teacher.parameters()), train.lr),)
         draws = Draws(lambda: math.ceil(len(self.rows_N) / views / train.batch_size), self._batches(update, views))
         loss, span = self.outlier_loss(update), (train.epochs - epochs, train.epochs)
         return Train("outliers", epochs, groups, train.optimizer, train.schedule, loss, train.clip_norm, draws, span)
@@ -199,8 +198,8 @@ class Ovor(Method):
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             among = update.among(batch.features.device)
             inlier_B = batch.rows_B != OUTLIER
-            ce = self.head.loss(batch.features[inlier_B], batch.rows_B[inlier_B], among)
-            energy_B = -F.linear(batch.features, self.head.weight[among], self.head.bias[among]).logsumexp(1)
+            ce = self.teacher.loss(batch.features[inlier_B], batch.rows_B[inlier_B], among)
+            energy_B = -F.linear(batch.features, self.teacher.weight[among], self.teacher.bias[among]).logsumexp(1)
             return {"ce": ce, "outliers": self.config.outlier_weight * self.energy_loss(energy_B[inlier_B], energy_B[~inlier_B])}
 
         return loss

@@ -36,7 +36,7 @@ from smope.backbones import Block, FrozenViT, Prompter
 from smope.heads import Setup
 from smope.methods.one_prompt import OnePrompt, PrefixConfig
 from smope.methods.registry import register
-from smope.phases import Batch, Collect, Losses, LossFunction, Phase, Update
+from smope.phases import Batch, Collect, Losses, LossFunction, Phase, Seen, Update
 from smope.prompts import PrefixPrompter, top_k
 
 
@@ -175,7 +175,7 @@ class Smope(OnePrompt):
         sees; and it is counted along a prediction's path, which opens to an expert from the batch on that has asked for it.
         """
 
-        def see(batch: Batch, vit: FrozenViT) -> dict[str, Tensor]:
+        def see(batch: Batch, vit: FrozenViT) -> dict[str, Seen]:
             prompter = self.prompter(batch, training=False)
             return self.observe(batch, vit, prompter) | (self._choices(prompter) if same else {})
 
@@ -192,7 +192,7 @@ class Smope(OnePrompt):
         running_LHP = self.usage_LHP.clone()
         statistics = replace(self.collect_phase("statistics", see, update, {"chosen": _counted}), augmented=augmented)
         usage = Collect("usage", choose, self.count, {"chosen": add}, augmented, drop_last=augmented)
-        return [statistics] if same or self.adapt == "never" else [usage, statistics]
+        return [statistics] if same or self.bare else [usage, statistics]
 
     def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
         super().remember(seen, rows_N, update)
@@ -266,7 +266,7 @@ class Smope(OnePrompt):
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             prompter = ExpertPrompter(self, self._in_training(update, batch))
             feature_BD = self.feature(batch.images, vit, prompter)
-            terms = {"ce": self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
+            terms = {"ce": self.teacher.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))}
             return terms | self.prompt_losses(prompter, update)
 
         return loss

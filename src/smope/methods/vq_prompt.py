@@ -133,7 +133,7 @@ class VQPrompt(Method):
         def loss(batch: Batch, vit: FrozenViT) -> Losses:
             quantised = self.quantise(batch.query)
             feature_BD = self.feature(batch.images, vit, self._prompter(quantised))
-            ce = self.head.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))
+            ce = self.teacher.loss(feature_BD, batch.rows_B, update.among(feature_BD.device))
             return {"ce": ce, "codebook": self.codebook_loss(quantised)}
 
         return loss

@@ -171,11 +171,11 @@ def check_old_rows_stay_while_images_are_learned(subject: Subject) -> None:
     for rows in ((3, 4), (1, 3, 4)):
         method = subject.after(1)
         others = [row for row in range(3) if row not in rows]
-        before = {name: parameter[others].detach().clone() for name, parameter in method.head.named_parameters()}
+        before = {name: parameter[others].detach().clone() for name, parameter in method.teacher.named_parameters()}
         for phase in _step_by_step(subject, method, subject.lesson(1, rows, known=3)):
             if isinstance(phase, Train) and phase.draws is not None:
                 break
-            changed = difference(before, {name: parameter[others].detach() for name, parameter in method.head.named_parameters()})
+            changed = difference(before, {name: parameter[others].detach() for name, parameter in method.teacher.named_parameters()})
             subject.require(not changed, f"phase {phase and phase.name} of a task with classes {rows} moved other head rows: {changed}.")
 
 

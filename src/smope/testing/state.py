@@ -51,8 +51,8 @@ def head_parameters(method: Method) -> list[nn.Parameter]:
 
 
 def sizes(method: Method) -> dict[str, int]:
-    """How many numbers each tensor holds that has no business to grow with the classes."""
-    return {name: tensor.numel() for name, tensor in method.state_dict().items() if not name.startswith("head.")}
+    """How many numbers each tensor holds that has no business to grow with the classes: none of the heads'."""
+    return {name: tensor.numel() for name, tensor in method.state_dict().items() if not name.startswith(("head.", "guide.", "trial."))}
 
 
 def moments(method: Method) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -141,7 +142,8 @@ def _collect(method: Method, vit: FrozenViT, lesson: Lesson, phase: Collect) -> 
 
 
 def _image_batch(method: Method, vit: FrozenViT, images_B3HW: Tensor, rows_B: Tensor, chance: Chance) -> Batch:
-    return method.batch(images_B3HW, rows_B, chance, vit, query=torch.no_grad()(lambda: method.query(images_B3HW, vit)))
+    ids = tuple(hashlib.blake2b(image.cpu().numpy().tobytes(), digest_size=8).hexdigest() for image in images_B3HW)
+    return method.batch(images_B3HW, rows_B, chance, vit, query=torch.no_grad()(lambda: method.query(images_B3HW, vit)), ids=ids)
 
 
 def _cut(order: Sequence[int], size: int, drop_last: bool) -> list[list[int]]:
