@@ -14,7 +14,7 @@ Axes: B images of a batch, C classes (head rows), F width of a feature, R rows o
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -212,20 +212,13 @@ class Spectrum(NamedTuple):
         value_Q, vector = value_Q[kept], vector[:, kept]
         return cls(rows_NF.T @ vector / value_Q.sqrt() if N < F else vector, value_Q, other)
 
-    def project(self, rows_NF: Tensor) -> Projected:
-        """Rows that are to be multiplied through several inverses."""
-        return Projected(rows_NF, rows_NF @ self.vector_FQ)
-
     def inverse(self, shift: float) -> Inverse:
         """The inverse of A'A + shift, where the directions without an eigenvalue of their own have `other`."""
         return Inverse(self.vector_FQ, 1 / (self.value_Q + shift) - 1 / (self.other + shift), 1 / (self.other + shift))
 
-
-class Projected(NamedTuple):
-    """Rows, and their parts along a spectrum's vectors."""
-
-    row_NF: Tensor
-    part_NQ: Tensor
+    def project(self, rows_NF: Tensor) -> Projected:
+        """Rows that are to be multiplied with others through several inverses."""
+        return Projected(rows_NF, rows_NF @ self.vector_FQ)
 
 
 class Inverse(NamedTuple):
@@ -239,13 +232,22 @@ class Inverse(NamedTuple):
         """Each row times the matrix."""
         return self.plain * rows_NF + ((rows_NF @ self.vector_FQ) * self.extra_Q) @ self.vector_FQ.T
 
-    def between(self, one: Projected, other: Projected) -> Tensor:
-        """Products of each row of `one` with each of `other` through the matrix."""
-        return self.plain * (one.row_NF @ other.row_NF.T) + (one.part_NQ * self.extra_Q) @ other.part_NQ.T
 
-    def pairwise(self, one: Projected, other: Projected) -> Tensor:
-        """Products of the rows of `one` with those of `other` in the same place."""
-        return self.plain * (one.row_NF * other.row_NF).sum(1) + (one.part_NQ * self.extra_Q * other.part_NQ).sum(1)
+class Projected(NamedTuple):
+    """Rows, and their parts along a spectrum's vectors."""
+
+    row_NF: Tensor
+    part_NQ: Tensor
+
+    def each_with_all(self, other: Projected) -> Callable[[Inverse], Tensor]:
+        """Return the products, through an inverse, of each of these rows with each of the others."""
+        plain_NM = self.row_NF @ other.row_NF.T
+        return lambda inverse: inverse.plain * plain_NM + (self.part_NQ * inverse.extra_Q) @ other.part_NQ.T
+
+    def pairwise(self, other: Projected) -> Callable[[Inverse], Tensor]:
+        """Return the products, through an inverse, of these rows with those of the other in the same place."""
+        plain_N, part_NQ = (self.row_NF * other.row_NF).sum(1), self.part_NQ * other.part_NQ
+        return lambda inverse: inverse.plain * plain_N + part_NQ @ inverse.extra_Q
 
 
 def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -272,15 +274,22 @@ def log_loss(score_SC: Tensor, row_S: Tensor, temperature: float) -> float:
 
 
 def best_temperature(score_SC: Tensor, row_S: Tensor) -> float:
-    """The temperature with the least log loss: a coarse search over powers of two, then a golden section."""
-    spread = float(score_SC.where(score_SC.isfinite(), 0).std(correction=0)) or 1.0
-    least = min((log_loss(score_SC, row_S, spread * 2.0**power), power) for power in range(-12, 9))[1]
-    low, high = least - 1.0, least + 1.0
-    ratio = (math.sqrt(5) - 1) / 2
-    for _ in range(12):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        if log_loss(score_SC, row_S, spread * 2.0**left) <= log_loss(score_SC, row_S, spread * 2.0**right):
-            high = right
+    """The temperature with the least class-averaged log loss, where each label is believed as far as Laplace's rule allows.
+
+    The loss is convex in 1/temperature, so its slope has one sign change, which is bisected. The doubt about labels, 1 in S + 2, keeps
+    the temperature above zero where every picture is recognised.
+    """
+    score_SC = score_SC.double()
+    doubt = 1 / (len(row_S) + 2)
+    own_S = score_SC.gather(1, row_S.unsqueeze(1)).squeeze(1)
+    aim_S = (1 - doubt) * own_S + doubt * score_SC.mean(1)
+    spread = float(score_SC.std(correction=0)) or 1.0
+    low, high = -16.0, 8.0  # powers of two
+    for _ in range(20):
+        middle = (low + high) / 2
+        expected_S = ((score_SC / (spread * 2.0**middle)).softmax(1) * score_SC).sum(1)
+        if class_averaged(expected_S - aim_S, row_S) > 0:  # too sure: a higher temperature has less loss
+            low = middle
         else:
-            low = left
+            high = middle
     return float(spread * 2.0 ** ((low + high) / 2))

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from smope.feature_sums import Inverse, Sample, Spectrum
+from smope.feature_sums import FeatureSums, Inverse, Sample, Spectrum
 from smope.heads.registry import register
-from smope.heads.sums import SumsHead
+from smope.heads.sums import Formula, SumsConfig, SumsHead
 
 _FLOOR = 1e-6  #: of the squared length of a feature: the least scatter that is believed
 _CERTAIN = 1e-6  #: how little of a direction may be left when a picture is taken out of it
@@ -37,17 +37,14 @@ class Prepared(NamedTuple):
     pictures: int
 
 
-@register
-class LinearDiscriminant(SumsHead):
-    """Shrunk linear discriminant analysis."""
+class LdaFormula(Formula):
+    """Weights and biases of shrunk linear discriminant analysis."""
 
     name = "lda"
-    title = "linear discriminant analysis from sums, its shrinkage chosen by leaving pictures out"
     strengths = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
     usual = 0.5
 
-    def prepare(self, known_K: Tensor) -> Prepared:
-        sums = self.sums
+    def prepare(self, sums: FeatureSums, known_K: Tensor) -> Prepared:
         pictures, width = max(1, int(sums.scattered)), sums.width
         raw = Spectrum.of(sums.factor_RF / pictures**0.5)
         rest = float(sums.rest) / pictures
@@ -68,11 +65,11 @@ class LinearDiscriminant(SumsHead):
         x, m, d = spectrum.project(x_SF), spectrum.project(prepared.mean_KF), spectrum.project(x_SF - prepared.mean_KF[row_S])
         own_S1, n_S = row_S.unsqueeze(1), prepared.count_K[row_S]
         t_S = 1 / (n_S - 1)
+        xm, dm, mm, dd, dx = x.each_with_all(m), d.each_with_all(m), m.pairwise(m), d.pairwise(d), d.pairwise(x)
 
         def scores(strength: float) -> Tensor:
             a = _inverse(prepared, strength)
-            xm_SK, dm_SK, mm_K = a.between(x, m), a.between(d, m), a.pairwise(m, m)
-            dd_S, dx_S = a.pairwise(d, d), a.pairwise(d, x)
+            xm_SK, dm_SK, mm_K, dd_S, dx_S = xm(a), dm(a), mm(a), dd(a), dx(a)
             k_S = (1 - strength) * n_S * t_S / prepared.pictures
             g_S = k_S / (1 - k_S * dd_S).clamp_min(_CERTAIN)
             xm_SK = xm_SK + (g_S * dx_S).unsqueeze(1) * dm_SK
@@ -90,3 +87,14 @@ def _inverse(prepared: Prepared, strength: float) -> Inverse:
     raw = prepared.spectrum
     shrunk = Spectrum(raw.vector_FQ, (1 - strength) * raw.value_Q, (1 - strength) * raw.other)
     return shrunk.inverse(strength * prepared.level)
+
+
+@register
+class LinearDiscriminant(SumsHead):
+    """Shrunk linear discriminant analysis."""
+
+    name = "lda"
+    title = "linear discriminant analysis from sums, its shrinkage chosen by leaving pictures out"
+
+    def formulas(self, config: SumsConfig) -> tuple[Formula, ...]:
+        return (LdaFormula(),)

@@ -15,16 +15,15 @@ Axes: K classes with pictures, F width of a readout, S sampled pictures.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from smope.feature_sums import Sample, Spectrum
-from smope.heads.base import Setup
+from smope.feature_sums import FeatureSums, Sample, Spectrum
 from smope.heads.registry import register
-from smope.heads.sums import SumsConfig, SumsHead
+from smope.heads.sums import Formula, SumsConfig, SumsHead
 
 _CERTAIN = 1e-6  #: how little of a picture's own direction may be left without it
 
@@ -45,23 +44,17 @@ class Prepared(NamedTuple):
     count_K: Tensor
 
 
-@register
-class Ridge(SumsHead):
-    """Ridge regression."""
+class RidgeFormula(Formula):
+    """Weights of a ridge regression."""
 
     name = "ridge"
-    title = "ridge regression from sums, its strength chosen by leaving pictures out"
-    Config = RidgeConfig
     strengths = tuple(10 ** (step / 4) for step in range(-12, 5))
     usual = 0.1
 
-    def __init__(self, setup: Setup[Any]) -> None:
-        super().__init__(setup)
-        assert isinstance(setup.head_config, RidgeConfig)
-        self._balance, self._even = setup.head_config.balance, setup.head_config.even
+    def __init__(self, balance: float, even: bool) -> None:
+        self._balance, self._even = balance, even
 
-    def prepare(self, known_K: Tensor) -> Prepared:
-        sums = self.sums
+    def prepare(self, sums: FeatureSums, known_K: Tensor) -> Prepared:
         count_K, mean_KF = sums.count_C[known_K].double(), sums.mean_CF[known_K]
         weight_K = count_K * (count_K.mean() / count_K) ** self._balance
         share = float(weight_K.sum()) / max(1, int(sums.scattered))
@@ -81,14 +74,15 @@ class Ridge(SumsHead):
         spectrum, row_S = prepared.spectrum, sample.row_S
         x, m = spectrum.project(sample.feature_SF), spectrum.project(prepared.mean_KF)
         share_S = (prepared.weight_K / prepared.count_K)[row_S]
+        xx, xm, mm = x.pairwise(x), x.each_with_all(m), m.pairwise(m)
 
         def scores(strength: float) -> Tensor:
             a = spectrum.inverse(strength)
-            leverage_S = a.pairwise(x, x) * share_S
-            score_SK = a.between(x, m) * prepared.weight_K
+            leverage_S = xx(a) * share_S
+            score_SK = xm(a) * prepared.weight_K
             score_SK.scatter_add_(1, row_S.unsqueeze(1), -leverage_S.unsqueeze(1))
             score_SK = score_SK / (1 - leverage_S).clamp_min(_CERTAIN).unsqueeze(1)
-            return score_SK / _level(a.pairwise(m, m) * prepared.weight_K) if self._even else score_SK
+            return score_SK / _level(mm(a) * prepared.weight_K) if self._even else score_SK
 
         return scores
 
@@ -96,3 +90,15 @@ class Ridge(SumsHead):
 def _level(own_K: Tensor) -> Tensor:
     """The mean scores that classes give their own pictures, none below a sliver of the largest."""
     return own_K.clamp_min(_CERTAIN * float(own_K.abs().max().clamp_min(_CERTAIN)))
+
+
+@register
+class Ridge(SumsHead):
+    """Ridge regression."""
+
+    name = "ridge"
+    title = "ridge regression from sums, its strength chosen by leaving pictures out"
+    Config = RidgeConfig
+
+    def formulas(self, config: RidgeConfig) -> tuple[Formula, ...]:
+        return (RidgeFormula(config.balance, config.even),)

@@ -1,16 +1,17 @@
-"""Closed-form heads: weights computed from sums over pictures, with nothing trained and nothing to forget.
+"""Closed-form heads: weights computed from sums over pictures. Nothing is trained, so nothing is forgotten.
 
-    phi(x)   = f / |f|,  f = LN of CLS and of the mean patch token after each of several blocks, side by side; LN without weights
+    phi      = f / |f|,  f = LN of CLS and of the mean patch token after each of several blocks, side by side; LN without weights
     scores   = (W phi + b) / tau
 
-W and b are a formula of the sums (`smope.feature_sums`), one formula a head: `ridge`, `lda`, `kernel`. Its one strength is chosen from the
-pictures themselves: of a few candidates, the one that recognises most of the sampled pictures when each is left out, averaged over
-classes; ties go to the lower log loss. Leaving out costs no fit: each head has it in closed form. The temperature tau is the one with
-the least log loss over the same left-out scores, so softmax of the scores are probabilities.
+W and b are a formula of the sums (`smope.feature_sums`). A formula has one strength, chosen from the pictures themselves: of a few
+candidates, the one that recognises most of the sampled pictures when each is left out, averaged over classes; ties go to the lower log
+loss. Leaving a picture out costs no fit: each formula has it in closed form. The temperature tau is the one with the least log loss over
+the same left-out scores, so that softmax of the scores are probabilities. A head of several formulas adds their scores, each over its
+own temperature.
 
 While the prompts stand still, the head is a function of the set of pictures: any split into updates, in any order, gives the same one.
 
-Axes: B images, C classes (head rows), K of them with pictures, F width of a readout, S sampled pictures.
+Axes: B images, C classes (head rows), K of them with pictures, F width of a readout, S sampled pictures, T strengths.
 """
 
 from __future__ import annotations
@@ -41,52 +42,16 @@ class SumsConfig(HeadConfig):
     sample: int = Field(500, ge=0, description="features kept to judge with, at most")
 
 
-class Fit(NamedTuple):
-    """A strength, and what the pictures left out say of it."""
+class Formula(ABC):
+    """How weights follow from sums, and what they would be without one of the pictures."""
 
-    strength: float
-    accuracy: float  #: of the left-out pictures, averaged over classes; 0 where there are none
-    temperature: float
-
-
-class SumsHead(Head, ABC):
-    """Scores by weights that are computed from sums. Subclasses say how, and how a picture is left out."""
-
-    Config = SumsConfig
-    leaves_out = True
+    name: ClassVar[str]
     strengths: ClassVar[Sequence[float]]  #: the candidates, mildest first
     usual: ClassVar[float]  #: the strength where no picture can be left out
 
-    def __init__(self, setup: Setup[Any]) -> None:
-        super().__init__(setup)
-        config = setup.head_config
-        assert isinstance(config, SumsConfig)
-        self.readout = Readout(tuple(config.blocks), tuple(config.tokens), norm="plain")
-        self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
-        self.strength: Tensor
-        self.accuracy: Tensor
-        self.temperature: Tensor
-        self.weight_CF: Tensor  # computed from the sums, and no part of the state
-        self.bias_C: Tensor
-        self.register_buffer("strength", torch.tensor(self.usual, dtype=torch.float64))
-        self.register_buffer("accuracy", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
-        self.register_buffer("weight_CF", torch.zeros(0, self.sums.width), persistent=False)
-        self.register_buffer("bias_C", torch.zeros(0), persistent=False)
-
-    # -- the formula -----------------------------------------------------------------------------------------------------
-
-    def embedded_width(self, width: int) -> int:
-        """F of what `embed` gives."""
-        return width
-
-    def embed(self, feature_BF: Tensor) -> Tensor:
-        """What the sums are of."""
-        return F.normalize(feature_BF, dim=1)
-
     @abstractmethod
-    def prepare(self, known_K: Tensor) -> Any:
-        """What every strength shares: above all an eigen-decomposition."""
+    def prepare(self, sums: FeatureSums, known_K: Tensor) -> Any:
+        """Return what every strength shares: above all an eigen-decomposition."""
 
     @abstractmethod
     def weights(self, prepared: Any, strength: float) -> tuple[Tensor, Tensor]:
@@ -94,10 +59,72 @@ class SumsHead(Head, ABC):
 
     @abstractmethod
     def left_out(self, prepared: Any, sample: Sample) -> Callable[[float], Tensor]:
-        """Return what gives, for a strength, scores S,K of each sampled picture as if it had never been learned.
+        """Return a function of the strength: scores S,K of each sampled picture as if it had never been learned.
 
         The sample's rows count the known classes from 0.
         """
+
+    def choose(self, prepared: Any, sample: Sample) -> Choice:
+        """The strength with the best left-out accuracy."""
+        scores = self.left_out(prepared, sample)
+        score_TSK = [scores(strength) for strength in self.strengths]
+        accuracies = [class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S) for score_SK in score_TSK]
+        level = [index for index, accuracy in enumerate(accuracies) if accuracy == max(accuracies)]
+        choices = [_judged(self.strengths[index], score_TSK[index], sample.row_S) for index in level]
+        return min(choices, key=lambda choice: choice.loss)
+
+
+class Choice(NamedTuple):
+    """A strength, and what the pictures left out say of it."""
+
+    strength: float
+    temperature: float
+    loss: float
+    score_SK: Tensor  #: of the left-out pictures, over the temperature
+
+
+def _judged(strength: float, score_SK: Tensor, row_S: Tensor) -> Choice:
+    temperature = best_temperature(score_SK, row_S)
+    return Choice(strength, temperature, log_loss(score_SK, row_S, temperature), score_SK / temperature)
+
+
+class SumsHead(Head, ABC):
+    """Scores by weights that are computed from sums; a subclass names its formulas."""
+
+    Config = SumsConfig
+    leaves_out = True
+
+    def __init__(self, setup: Setup[Any]) -> None:
+        super().__init__(setup)
+        config = setup.head_config
+        assert isinstance(config, SumsConfig)
+        self._formulas = self.formulas(config)
+        self.readout = Readout(tuple(config.blocks), tuple(config.tokens), norm="plain")
+        self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
+        self.strengths: Tensor  # of each formula, as are the temperatures
+        self.temperatures: Tensor
+        self.temperature: Tensor  # of their sum
+        self.accuracy: Tensor
+        self.weight_CF: Tensor  # computed from the sums, and no part of the state
+        self.bias_C: Tensor
+        self.register_buffer("strengths", torch.tensor([formula.usual for formula in self._formulas], dtype=torch.float64))
+        self.register_buffer("temperatures", torch.ones(len(self._formulas), dtype=torch.float64))
+        self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
+        self.register_buffer("accuracy", torch.full((), torch.nan, dtype=torch.float64))
+        self.register_buffer("weight_CF", torch.zeros(0, self.sums.width), persistent=False)
+        self.register_buffer("bias_C", torch.zeros(0), persistent=False)
+
+    @abstractmethod
+    def formulas(self, config: Any) -> tuple[Formula, ...]:
+        """The formulas whose scores are added."""
+
+    def embedded_width(self, width: int) -> int:
+        """F of what `embed` gives."""
+        return width
+
+    def embed(self, feature_BF: Tensor) -> Tensor:
+        """Return what the sums are of."""
+        return F.normalize(feature_BF, dim=1)
 
     # -- learning --------------------------------------------------------------------------------------------------------
 
@@ -124,6 +151,11 @@ class SumsHead(Head, ABC):
         self.sums.merge(seen["sums"])
         self.fit()
 
+    def add(self, other: SumsHead) -> None:
+        """Learn what another head of the same kind has learned of the same classes from other pictures."""
+        self.sums.merge(other.sums)
+        self.fit()
+
     def reset(self) -> None:
         self.live_C, self.weight_CF, self.bias_C = self.live_C[:0], self.weight_CF[:0], self.bias_C[:0]
         self.sums.reset()
@@ -139,79 +171,78 @@ class SumsHead(Head, ABC):
 
     @torch.no_grad()
     def fit(self) -> None:
-        """Choose strength and temperature, and compute the weights."""
+        """Choose strengths and temperatures, and compute the weights."""
+        known_K, prepared, sample = self._prepared()
+        if len(sample.row_S):
+            choices = [formula.choose(part, sample) for formula, part in zip(self._formulas, prepared, strict=True)]
+            score_SK = sum(choice.score_SK for choice in choices)
+            assert isinstance(score_SK, Tensor)
+            self.strengths.copy_(torch.tensor([choice.strength for choice in choices], dtype=torch.float64))
+            self.temperatures.copy_(torch.tensor([choice.temperature for choice in choices], dtype=torch.float64))
+            self.temperature.fill_(best_temperature(score_SK, sample.row_S))
+            self.accuracy.fill_(class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S))
+        self._set_weights(known_K, prepared)
+
+    def _prepared(self) -> tuple[Tensor, list[Any], Sample]:
+        """The classes that have pictures, what each formula prepares of them, and the pictures that can be left out.
+
+        A class of one picture is gone without it, so that picture judges nothing.
+        """
         known_K = self.sums.known
-        if len(known_K):
-            prepared = self.prepare(known_K)
-            best = self._chosen(prepared, known_K)
-            self.strength.fill_(best.strength)
-            self.accuracy.fill_(best.accuracy)
-            self.temperature.fill_(best.temperature)
-            self._set_weights(known_K, *self.weights(prepared, best.strength))
-        else:
-            self._set_weights(known_K, self.weight_CF[:0], self.bias_C[:0])
-
-    def _chosen(self, prepared: Any, known_K: Tensor) -> Fit:
-        """The candidate with the best left-out accuracy. A class of one picture is gone without it, and is left aside."""
-        sample = self._judges(known_K)
-        if not len(sample.row_S):
-            return Fit(self.usual, 0.0, 1.0)
-        best, least, scores = Fit(self.usual, -1.0, 1.0), 0.0, self.left_out(prepared, sample)
-        for strength in self.strengths:
-            score_SK = scores(strength)
-            accuracy = class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S)
-            if accuracy < best.accuracy:
-                continue
-            temperature = best_temperature(score_SK, sample.row_S)
-            loss = log_loss(score_SK, sample.row_S, temperature)
-            if accuracy > best.accuracy or loss <= least:
-                best, least = Fit(strength, accuracy, temperature), loss
-        return best
-
-    def _judges(self, known_K: Tensor) -> Sample:
         feature_SF, row_S = self.sums.sample
         place_C = torch.full_like(self.sums.count_C, -1)
         place_C[known_K] = torch.arange(len(known_K), device=known_K.device)
         several_S = self.sums.count_C[row_S] > 1
-        return Sample(feature_SF[several_S], place_C[row_S[several_S]])
+        sample = Sample(feature_SF[several_S], place_C[row_S[several_S]])
+        return known_K, [formula.prepare(self.sums, known_K) for formula in self._formulas if len(known_K)], sample
 
+    @torch.no_grad()
     def left_out_accuracy(self, rows: Sequence[int]) -> float | None:
         """The share of the sampled pictures of these classes that is recognised when left out; None where none can be."""
-        known_K = self.sums.known
-        sample = self._judges(known_K)
+        known_K, prepared, sample = self._prepared()
         asked_S = torch.isin(known_K[sample.row_S], torch.tensor(list(rows), device=known_K.device))
         if not asked_S.any():
             return None
         sample = Sample(sample.feature_SF[asked_S], sample.row_S[asked_S])
-        score_SK = self.left_out(self.prepare(known_K), sample)(float(self.strength))
+        score_SK = sum(
+            formula.left_out(part, sample)(strength) / temperature for formula, part, strength, temperature in self._fitted(prepared)
+        )
+        assert isinstance(score_SK, Tensor)
         return class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S)
 
     def facts(self) -> dict[str, Any]:
-        return {"strength": float(self.strength), "left_out": round(100 * float(self.accuracy), 4), "temperature": float(self.temperature)}
+        strengths = {formula.name: strength for formula, strength in zip(self._formulas, self.strengths.tolist(), strict=True)}
+        left_out = None if self.accuracy.isnan() else round(100 * float(self.accuracy), 4)
+        return {"strengths": strengths, "left_out": left_out}
 
     # -- scoring ---------------------------------------------------------------------------------------------------------
 
     def forward(self, feature_BF: Tensor) -> Tensor:
         if len(self.weight_CF) != len(self.live_C):
-            self._solve()
+            self._restore()
         score_BC = F.linear(self.embed(feature_BF), self.weight_CF.to(feature_BF), self.bias_C.to(feature_BF))
-        unknown_C = ~self.live_C | (self.sums.count_C == 0)
-        return (score_BC / self.temperature.to(score_BC)).masked_fill(unknown_C, -torch.inf)
+        return score_BC.masked_fill(~self.live_C | (self.sums.count_C == 0), -torch.inf)
 
     @torch.inference_mode(False)
     @torch.no_grad()
-    def _solve(self) -> None:
-        """Weights of the stored strength, as after a state was loaded."""
-        known_K = self.sums.known
-        none = self.weight_CF.new_zeros(0, self.sums.width), self.bias_C.new_zeros(0)
-        self._set_weights(known_K, *(self.weights(self.prepare(known_K), float(self.strength)) if len(known_K) else none))
+    def _restore(self) -> None:
+        """Weights of the stored strengths, as after a state was loaded."""
+        known_K, prepared, _ = self._prepared()
+        self._set_weights(known_K, prepared)
 
-    def _set_weights(self, known_K: Tensor, weight_KF: Tensor, bias_K: Tensor) -> None:
-        C = len(self.live_C)
-        wide = self.sums.total_CF
-        self.weight_CF = wide.new_zeros(C, self.sums.width)
-        self.bias_C = wide.new_zeros(C)
-        self.weight_CF[known_K], self.bias_C[known_K] = weight_KF.to(wide), bias_K.to(wide)
+    def _fitted(self, prepared: Sequence[Any]) -> list[tuple[Formula, Any, float, float]]:
+        """Each formula with what it prepared, its strength and its temperature."""
+        return list(zip(self._formulas, prepared, self.strengths.tolist(), self.temperatures.tolist(), strict=True))
+
+    def _set_weights(self, known_K: Tensor, prepared: Sequence[Any]) -> None:
+        C, wide = len(self.live_C), self.sums.total_CF
+        weight_CF, bias_C = wide.new_zeros(C, self.sums.width), wide.new_zeros(C)
+        for formula, part, strength, temperature in self._fitted(prepared) if prepared else ():
+            weight_KF, bias_K = formula.weights(part, strength)
+            scale = 1 / (temperature * float(self.temperature))
+            weight_CF[known_K] += (weight_KF * scale).to(wide)
+            bias_C[known_K] += (bias_K * scale).to(wide)
+        self.weight_CF, self.bias_C = weight_CF, bias_C
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
