@@ -22,7 +22,8 @@ from torch import Tensor
 
 from smope.growing import Growing
 
-_ROOM = 3  #: rows, in units of the rank, before a growing factor is cut: cutting is dear, rows are cheap
+_ROOM = 3  #: rows, in units of the rank, before sums that are being added up are cut: cutting is dear, rows are cheap
+_SPARE = 1.25  #: the same for sums that are kept: small updates are then not rounded each time
 
 
 class Sample(NamedTuple):
@@ -90,8 +91,8 @@ class FeatureSums(Growing):
     # -- adding up -------------------------------------------------------------------------------------------------------
 
     def empty(self) -> FeatureSums:
-        """Sums of no pictures, of the same kind and for the same classes."""
-        fresh = FeatureSums(self.width, None if self.exact else self.rank, self._sample).to(self.total_CF.device)
+        """Sums of no pictures, of the same kind and for the same classes, in float64: they are to be added up, not kept."""
+        fresh = FeatureSums(self.width, None if self.exact else self.rank, self._sample).to(self.total_CF.device, torch.float64)
         fresh.grow(len(self.count_C))
         return fresh
 
@@ -119,7 +120,7 @@ class FeatureSums(Growing):
     def merge(self, other: FeatureSums) -> None:
         """Add the sums of other pictures; classes have the same rows in both."""
         self.rest += other.rest
-        self._add(other.count_C, other.total_CF.double(), [other.factor_RF], int(other.scattered), most=self.rank)
+        self._add(other.count_C, other.total_CF.double(), [other.factor_RF], int(other.scattered), most=int(_SPARE * self.rank))
         self._keep(other.sample_SF, other.row_S, other.key_S)
 
     @torch.no_grad()
@@ -127,7 +128,7 @@ class FeatureSums(Growing):
         """Count the pictures of class `other` as those of `into`; `other` keeps what it has."""
         count_C, total_CF = torch.zeros_like(self.count_C), torch.zeros_like(self.total_CF, dtype=torch.float64)
         count_C[into], total_CF[into] = self.count_C[other], self.total_CF[other].double()
-        self._add(count_C, total_CF, [], 0, most=self.rank)
+        self._add(count_C, total_CF, [], 0, most=int(_SPARE * self.rank))
         mine_S = self.row_S == other
         self._keep(self.sample_SF[mine_S], torch.full_like(self.row_S[mine_S], into), self.key_S[mine_S])
 
@@ -160,7 +161,8 @@ class FeatureSums(Growing):
         length_R = rows_RF.norm(dim=1)
         rows_RF, length_R = rows_RF[length_R > 0], length_R[length_R > 0]
         self.direction_RF = (rows_RF / length_R.unsqueeze(1)).to(self.direction_RF)
-        self.length_R = length_R.to(self.length_R)
+        # half precision changes a direction's length a little, which would add up over many updates
+        self.length_R = (length_R / self.direction_RF.double().norm(dim=1)).to(self.length_R)
 
     # -- the sample ------------------------------------------------------------------------------------------------------
 

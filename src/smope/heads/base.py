@@ -53,6 +53,8 @@ class Head(Growing):
     replays: ClassVar[bool] = False
     #: whether prompts can learn by its loss; beside any other head, rows of their own train them
     trains: ClassVar[bool] = False
+    #: whether it is a sum over pictures: any split, order and merge of the same pictures gives the same head
+    additive: ClassVar[bool] = False
     #: whether it can say how well it recognises pictures that it left out (`left_out_accuracy`)
     leaves_out: ClassVar[bool] = False
 
@@ -113,6 +115,14 @@ class Head(Growing):
     def left_out_accuracy(self, rows: Sequence[int]) -> float | None:
         """The share of the pictures of these classes that it recognises when they are left out, averaged over classes; None if unknown."""
         raise NotImplementedError(f"{type(self).__name__} leaves no picture out")
+
+    def add(self, other: Any) -> None:
+        """Learn what another head of this kind has learned of the same classes from other pictures."""
+        raise NotImplementedError(f"{type(self).__name__} is not a sum over pictures")
+
+    def forget_pictures(self) -> None:
+        """Keep the rows of the classes and nothing of their pictures."""
+        raise NotImplementedError(f"{type(self).__name__} cannot forget its pictures")
 
     def reset(self) -> None:
         """Forget every class, and the rows with them."""

@@ -26,6 +26,7 @@ from pydantic import Field
 from torch import Tensor
 
 from smope.backbones import Readout
+from smope.errors import ConfigError
 from smope.feature_sums import FeatureSums, Sample, best_temperature, class_averaged, log_loss
 from smope.heads.base import Head, HeadConfig, Setup
 from smope.phases import Batch, Fold, Seen, Update
@@ -92,6 +93,7 @@ class SumsHead(Head, ABC):
     """Scores by weights that are computed from sums; a subclass names its formulas."""
 
     Config = SumsConfig
+    additive = True
     leaves_out = True
 
     def __init__(self, setup: Setup[Any]) -> None:
@@ -99,18 +101,18 @@ class SumsHead(Head, ABC):
         config = setup.head_config
         assert isinstance(config, SumsConfig)
         self._formulas = self.formulas(config)
-        self.readout = Readout(tuple(config.blocks), tuple(config.tokens), norm="plain")
+        self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
         self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
         self.strengths: Tensor  # of each formula, as are the temperatures
         self.temperatures: Tensor
         self.temperature: Tensor  # of their sum
-        self.accuracy: Tensor
+        self.accuracy: Tensor  # of the pictures left out; negative while there are none
         self.weight_CF: Tensor  # computed from the sums, and no part of the state
         self.bias_C: Tensor
         self.register_buffer("strengths", torch.tensor([formula.usual for formula in self._formulas], dtype=torch.float64))
         self.register_buffer("temperatures", torch.ones(len(self._formulas), dtype=torch.float64))
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
-        self.register_buffer("accuracy", torch.full((), torch.nan, dtype=torch.float64))
+        self.register_buffer("accuracy", torch.full((), -1.0, dtype=torch.float64))
         self.register_buffer("weight_CF", torch.zeros(0, self.sums.width), persistent=False)
         self.register_buffer("bias_C", torch.zeros(0), persistent=False)
 
@@ -152,8 +154,13 @@ class SumsHead(Head, ABC):
         self.fit()
 
     def add(self, other: SumsHead) -> None:
-        """Learn what another head of the same kind has learned of the same classes from other pictures."""
         self.sums.merge(other.sums)
+        self.fit()
+
+    def forget_pictures(self) -> None:
+        count = len(self.sums.count_C)
+        self.sums.reset()
+        self.sums.grow(count)
         self.fit()
 
     def reset(self) -> None:
@@ -212,7 +219,7 @@ class SumsHead(Head, ABC):
 
     def facts(self) -> dict[str, Any]:
         strengths = {formula.name: strength for formula, strength in zip(self._formulas, self.strengths.tolist(), strict=True)}
-        left_out = None if self.accuracy.isnan() else round(100 * float(self.accuracy), 4)
+        left_out = None if self.accuracy < 0 else round(100 * float(self.accuracy), 4)
         return {"strengths": strengths, "left_out": left_out}
 
     # -- scoring ---------------------------------------------------------------------------------------------------------
@@ -257,3 +264,13 @@ class SumsHead(Head, ABC):
         deviation_KSF = noise_KSR @ factor_RF + rest_KSF * (self.sums.rest / self.sums.width).sqrt()
         feature_KSF = self.sums.mean_CF[known_K].float().unsqueeze(1) + deviation_KSF / pictures**0.5
         return feature_KSF.flatten(0, 1), known_K.repeat_interleave(per_class)
+
+
+def _blocks(asked: Sequence[int], depth: int) -> tuple[int, ...]:
+    """The blocks to read, each once: of the last six, as many as there are."""
+    beyond = [index for index in asked if index >= depth]
+    if beyond:
+        raise ConfigError(
+            f"head.blocks must be below {depth}, the number of blocks of this backbone, got {beyond[0]}.", "Change head.blocks."
+        )
+    return tuple(dict.fromkeys(index % depth for index in asked if index >= -depth))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from smope.class_statistics import ClassMoments
 from smope.heads.gaussian_replay import GaussianReplay
+from smope.heads.sums import SumsHead
 from smope.heads.trained import LinearRows
 from smope.methods import Method
 
@@ -57,6 +58,10 @@ def sizes(method: Method) -> dict[str, int]:
 
 def moments(method: Method) -> dict[str, Tensor]:
     """What the head knows of each class, and of all of them together; empty where it keeps no moments."""
+    if isinstance(method.head, SumsHead):
+        sums = method.head.sums
+        scatter = sums.factor_RF.T @ sums.factor_RF
+        return {"count": sums.count_C.double(), "mean": sums.mean_CF, "common scatter": scatter}
     kept = getattr(method.head, "statistics", None)
     if not isinstance(kept, ClassMoments):
         return {}
