@@ -110,6 +110,8 @@ def cases() -> dict[str, Case]:
         method = known_methods()[name]
         for head, adapt in itertools.product(HEADS.all(), get_args(Adapt)):
             found[f"{name}-{head}-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": head}, adapt)
+    for name, method in known_methods().items():
+        found.setdefault(f"{name}-ridge-lda-first", Case(method, small(method, {}), TAPS["off"], {"name": "ridge-lda"}, "first"))
     found["ncm-euclidean"] = Case(known_methods()["ncm"], {}, TAPS["off"], {"distance": "euclidean"})
     return found
 

@@ -24,6 +24,7 @@ from smope.data import TaskStream
 from smope.engine.checkpoint import RunState
 from smope.engine.runtime import machine
 from smope.errors import DataError
+from smope.heads import HEADS
 from smope.methods import Method, complete, departures, overrides
 
 SCHEMA = 1
@@ -119,7 +120,10 @@ def make(
 def protocol(config: RunConfig) -> str:
     """How a row was trained, in the few words a table has room for."""
     tap = "no TAP" if config.tap.kind == "off" else f"TAP {config.tap.kind}"
-    return f"{config.protocol + ': ' if config.protocol else ''}{config.train.epochs} epochs, {tap}"
+    how = f"{config.train.epochs} epochs, {tap}"
+    if HEADS.find(config.head["name"]).additive:
+        how = f"head {config.head['name']}, " + {"never": "frozen", "first": "prompt of the first task", "always": how}[config.adapt]
+    return f"{config.protocol + ': ' if config.protocol else ''}{how}"
 
 
 def versions() -> dict[str, str | None]:

@@ -169,7 +169,8 @@ class ConvPrompt(Method):
         self.register_buffer("start", torch.zeros(0))
 
     def make_head(self, setup: Setup[Any]) -> Head:
-        self.task_norms = TaskNorms(setup.shape.dim)
+        if not hasattr(self, "task_norms"):  # one for the method, whichever of its heads is made first
+            self.task_norms = TaskNorms(setup.shape.dim)
         return NormedHead(setup, self.task_norms) if setup.head is TrainedHead else super().make_head(setup)
 
     # -- what learns -----------------------------------------------------------------------------------------------------
