@@ -47,11 +47,11 @@ test-timm: $(TIMM)/.ready ## Compare our ViT with timm itself, in .venv-timm, ma
 	$(TIMM)/bin/pytest -rP -m timm tests/backbones/test_timm.py
 
 bench: $(READY) ## Measure what is claimed of speed and memory, turn by turn (about 15 minutes)
-	$(BIN)/smope bench attention training prediction tasks --out results/speed/vit-b16-224.json
+	$(BIN)/smope bench attention training prediction heads tasks --out results/speed/vit-b16-224.json
 	$(BIN)/smope bench tap memory data --out results/speed/vit-b16-224-rest.json
 	$(BIN)/smope bench products --rounds 8 --out results/speed/products-vit-b16-224.json
 	$(BIN)/smope bench products --rounds 12 --backbone dinov2-s14-reg-mri --image-size 84 --batch-size 32 --out results/speed/products-vit-s14-84.json
-	$(BIN)/smope bench attention training prediction task data --backbone dinov2-s14-reg-mri --image-size 84 --batch-size 32 --out results/speed/vit-s14-84.json
+	$(BIN)/smope bench attention training prediction heads task data --backbone dinov2-s14-reg-mri --image-size 84 --batch-size 32 --out results/speed/vit-s14-84.json
 
 results: $(READY) ## List the records the project promises, and run the missing ones
 	$(BIN)/smope results

@@ -45,7 +45,7 @@ def _narrow():
 @pytest.fixture(scope="module")
 def measured():
     """Every section but memory, once, as small as it goes."""
-    return measure(["attention", "products", "training", "prediction", "tasks"], SMALL, rounds=1, threads=1)
+    return measure(["attention", "products", "training", "prediction", "heads", "tasks"], SMALL, rounds=1, threads=1)
 
 
 def test_a_measurement_says_on_what_and_every_ratio_names_both_sides(measured):

@@ -10,57 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from smope.backbones import VitShape
-from smope.config import TapConfig, TrainConfig
 from smope.feature_sums import FeatureSums, best_temperature, log_loss
-from smope.heads import HEADS, Setup
-from smope.heads.kernel import Kernel
 from smope.heads.lda import LdaFormula
 from smope.heads.ridge import RidgeFormula
 from smope.heads.sums import SumsHead
-from smope.phases import Chance
 
-D = 24
-NAMES = sorted(name for name, head in HEADS.all().items() if issubclass(head, SumsHead))
-EXACT: dict[str, Any] = {"blocks": [-1], "tokens": ["cls"], "rank": None}
-
-
-def made(name: str = "ridge", **fields: Any) -> SumsHead:
-    kind = HEADS.find(name)
-    shape = VitShape(dim=D, depth=1, heads=1, patch=4, grid=2, mlp_hidden=4)
-    small = {"width": 32} if kind is Kernel else {}
-    config = kind.Config.model_validate({**EXACT, **small, **fields})
-    head = kind(Setup(None, TrainConfig(), TapConfig(kind="off"), kind, config, "never", shape, Chance(0)))
-    assert isinstance(head, SumsHead)
-    return head
-
-
-def pictures(classes: int, per_class: int, seed: int = 0, apart: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
-    """Features, rows and keys of pictures, shuffled."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.arange(classes).repeat_interleave(per_class)
-    centres = torch.randn(classes, D, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
-    features = 0.5 + apart * centres[rows] + torch.randn(len(rows), D, generator=generator, dtype=torch.float64)
-    order = torch.randperm(len(rows), generator=generator)
-    return features[order], rows[order], torch.randint(2**62, (len(rows),), generator=generator)
-
-
-def taught(head: SumsHead, *parts: tuple[Tensor, Tensor, Tensor], batch: int = 7) -> SumsHead:
-    """Learn each part as an update of its own, batch by batch as the engine does."""
-    for features, rows, keys in parts:
-        head.grow(max(0, int(rows.max()) + 1 - len(head)), torch.Generator())
-        folded = None
-        for part in torch.arange(len(rows)).split(batch):
-            folded = head.folds()["sums"](folded, {"feature": head.embed(features[part]), "key": keys[part]}, rows[part])
-        head.remember({"sums": folded}, rows, None)  # type: ignore[arg-type]
-    return head
-
-
-def without(parts: tuple[Tensor, Tensor, Tensor], index: int) -> tuple[Tensor, Tensor, Tensor]:
-    kept = torch.arange(len(parts[1])) != index
-    features, rows, keys = (tensor[kept] for tensor in parts)
-    return features, rows, keys
-
+from .sums_scene import NAMES, D, made, pictures, taught
 
 # -- the formulas, longhand ----------------------------------------------------------------------------------------------
 

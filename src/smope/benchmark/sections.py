@@ -48,6 +48,17 @@ def prediction(setting: Setting, rounds: int) -> Measured:
     return timed("prediction", contestants, rounds, [("smope", other, bars.get(other)) for other in others])
 
 
+def heads(setting: Setting, rounds: int) -> Measured:
+    """A prediction with a closed-form head on six blocks, without a prompt and with SMoPE's, against the plain ViT's CLS token."""
+    contestants = {
+        SAVED: setting.plain_predict(CLS),
+        "frozen, six blocks": setting.predict(setting.taught("linear", head="ridge-lda")),
+        "smope, six blocks": setting.predict(setting.taught("smope", fields=setting.released, head="ridge-lda")),
+        "smope, its own head": setting.predict(setting.taught("smope", fields=setting.released)),
+    }
+    return timed("heads", contestants, rounds, [("frozen, six blocks", SAVED, 1.10), ("smope, six blocks", SAVED, 1.15)])
+
+
 def training(setting: Setting, rounds: int) -> Measured:
     """A step of the second task, losses and optimizer included, against the limit and against the released way."""
     smope = setting.taught("smope", fields=setting.released)
@@ -187,6 +198,7 @@ SECTIONS: Mapping[str, Callable[[Setting, int], Measured]] = {
     "products": products,
     "training": training,
     "prediction": prediction,
+    "heads": heads,
     "tap": tap,
     "tasks": many_tasks,
     "task": whole_task,

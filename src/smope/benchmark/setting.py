@@ -53,9 +53,11 @@ class Setting:
         depth = self.vit.shape.depth
         return {"preset": "released"} | ({} if depth >= 6 else {"blocks": list(range(depth))})
 
-    def taught(self, method: str, tasks: int = 2, fields: Mapping[str, Any] | None = None) -> Method:
+    def taught(self, method: str, tasks: int = 2, fields: Mapping[str, Any] | None = None, head: str | None = None) -> Method:
         """A method with room for so many tasks, and usage counts as if it had seen them; nothing is trained."""
-        config = resolve({"method": {"name": method, **(fields or {})}, "train": {"batch_size": self.batch_size}, "tap": {"kind": "off"}})
+        section = {"head": {"name": head}} if head else {}
+        train = {"batch_size": self.batch_size}
+        config = resolve({"method": {"name": method, **(fields or {})}, "train": train, "tap": {"kind": "off"}, **section})
         learner = build(config, self.vit.shape)
         for index in range(tasks):
             if isinstance(learner, Smope) and index:

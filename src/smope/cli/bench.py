@@ -18,7 +18,7 @@ from smope.files import write_json as write_file
 def bench(
     sections: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SECTION]...", help="attention, products, training, prediction, tap, tasks, task, memory, data."),
+        typer.Argument(metavar="[SECTION]...", help="attention, products, training, prediction, heads, tap, tasks, task, memory, data."),
     ] = None,
     backbone: Annotated[str, typer.Option(metavar="NAME", help="A name from `smope backbones`; its weights are not needed.")] = (
         "vit_base_patch16_224"

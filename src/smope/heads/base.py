@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -42,6 +42,13 @@ class Setup(Generic[C_co]):
     chance: Chance
 
 
+class LeftOut(NamedTuple):
+    """What pictures say of a head that has not learned them, averaged over classes."""
+
+    accuracy: float
+    log_loss: float
+
+
 class Head(Growing):
     """Scores of classes from features. Subclasses say what they keep and how they learn."""
 
@@ -55,7 +62,7 @@ class Head(Growing):
     trains: ClassVar[bool] = False
     #: whether it is a sum over pictures: any split, order and merge of the same pictures gives the same head
     additive: ClassVar[bool] = False
-    #: whether it can say how well it recognises pictures that it left out (`left_out_accuracy`)
+    #: whether it can say how well it recognises pictures that it left out (`left_out`)
     leaves_out: ClassVar[bool] = False
 
     def __init__(self, setup: Setup[Any]) -> None:
@@ -112,8 +119,8 @@ class Head(Growing):
         """Features like those of the pictures remembered, `per_class` of each class, in float32, and their rows."""
         raise NotImplementedError(f"{type(self).__name__} draws no features")
 
-    def left_out_accuracy(self, rows: Sequence[int]) -> float | None:
-        """The share of the pictures of these classes that it recognises when they are left out, averaged over classes; None if unknown."""
+    def left_out(self, rows: Sequence[int]) -> LeftOut | None:
+        """How well it recognises the pictures of these classes, each left out; None where none can be."""
         raise NotImplementedError(f"{type(self).__name__} leaves no picture out")
 
     def add(self, other: Any) -> None:

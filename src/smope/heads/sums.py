@@ -4,10 +4,10 @@
     scores   = (W phi + b) / tau
 
 W and b are a formula of the sums (`smope.feature_sums`). A formula has one strength, chosen from the pictures themselves: of a few
-candidates, the one that recognises most of the sampled pictures when each is left out, averaged over classes; ties go to the lower log
-loss. Leaving a picture out costs no fit: each formula has it in closed form. The temperature tau is the one with the least log loss over
-the same left-out scores, so that softmax of the scores are probabilities. A head of several formulas adds their scores, each over its
-own temperature.
+candidates, the one with the least log loss over the sampled pictures, each left out, averaged over classes and at the temperature that
+suits it best. Leaving a picture out costs no fit: each formula has it in closed form. The temperature tau is the one with the least log
+loss over the same left-out scores, so that softmax of the scores are probabilities. A head of several formulas adds their scores, each
+over its own temperature. (Accuracy in place of log loss chooses as well, but jumps where one picture more or less is recognised.)
 
 While the prompts stand still, the head is a function of the set of pictures: any split into updates, in any order, gives the same one.
 
@@ -28,7 +28,7 @@ from torch import Tensor
 from smope.backbones import Readout
 from smope.errors import ConfigError
 from smope.feature_sums import FeatureSums, Sample, best_temperature, class_averaged, log_loss
-from smope.heads.base import Head, HeadConfig, Setup
+from smope.heads.base import Head, HeadConfig, LeftOut, Setup
 from smope.phases import Batch, Fold, Seen, Update
 
 
@@ -66,13 +66,9 @@ class Formula(ABC):
         """
 
     def choose(self, prepared: Any, sample: Sample) -> Choice:
-        """The strength with the best left-out accuracy."""
+        """The strength with the least log loss over the pictures left out, each at its own best temperature."""
         scores = self.left_out(prepared, sample)
-        score_TSK = [scores(strength) for strength in self.strengths]
-        accuracies = [class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S) for score_SK in score_TSK]
-        level = [index for index, accuracy in enumerate(accuracies) if accuracy == max(accuracies)]
-        choices = [_judged(self.strengths[index], score_TSK[index], sample.row_S) for index in level]
-        return min(choices, key=lambda choice: choice.loss)
+        return min((_judged(strength, scores(strength), sample.row_S) for strength in self.strengths), key=lambda choice: choice.loss)
 
 
 class Choice(NamedTuple):
@@ -100,7 +96,7 @@ class SumsHead(Head, ABC):
         super().__init__(setup)
         config = setup.head_config
         assert isinstance(config, SumsConfig)
-        self._formulas = self.formulas(config)
+        self.parts: tuple[Formula, ...] = self.formulas(config)
         self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
         self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
         self.strengths: Tensor  # of each formula, as are the temperatures
@@ -109,8 +105,8 @@ class SumsHead(Head, ABC):
         self.accuracy: Tensor  # of the pictures left out; negative while there are none
         self.weight_CF: Tensor  # computed from the sums, and no part of the state
         self.bias_C: Tensor
-        self.register_buffer("strengths", torch.tensor([formula.usual for formula in self._formulas], dtype=torch.float64))
-        self.register_buffer("temperatures", torch.ones(len(self._formulas), dtype=torch.float64))
+        self.register_buffer("strengths", torch.tensor([formula.usual for formula in self.parts], dtype=torch.float64))
+        self.register_buffer("temperatures", torch.ones(len(self.parts), dtype=torch.float64))
         self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
         self.register_buffer("accuracy", torch.full((), -1.0, dtype=torch.float64))
         self.register_buffer("weight_CF", torch.zeros(0, self.sums.width), persistent=False)
@@ -181,7 +177,7 @@ class SumsHead(Head, ABC):
         """Choose strengths and temperatures, and compute the weights."""
         known_K, prepared, sample = self._prepared()
         if len(sample.row_S):
-            choices = [formula.choose(part, sample) for formula, part in zip(self._formulas, prepared, strict=True)]
+            choices = [formula.choose(part, sample) for formula, part in zip(self.parts, prepared, strict=True)]
             score_SK = sum(choice.score_SK for choice in choices)
             assert isinstance(score_SK, Tensor)
             self.strengths.copy_(torch.tensor([choice.strength for choice in choices], dtype=torch.float64))
@@ -201,11 +197,10 @@ class SumsHead(Head, ABC):
         place_C[known_K] = torch.arange(len(known_K), device=known_K.device)
         several_S = self.sums.count_C[row_S] > 1
         sample = Sample(feature_SF[several_S], place_C[row_S[several_S]])
-        return known_K, [formula.prepare(self.sums, known_K) for formula in self._formulas if len(known_K)], sample
+        return known_K, [formula.prepare(self.sums, known_K) for formula in self.parts if len(known_K)], sample
 
     @torch.no_grad()
-    def left_out_accuracy(self, rows: Sequence[int]) -> float | None:
-        """The share of the sampled pictures of these classes that is recognised when left out; None where none can be."""
+    def left_out(self, rows: Sequence[int]) -> LeftOut | None:
         known_K, prepared, sample = self._prepared()
         asked_S = torch.isin(known_K[sample.row_S], torch.tensor(list(rows), device=known_K.device))
         if not asked_S.any():
@@ -215,10 +210,11 @@ class SumsHead(Head, ABC):
             formula.left_out(part, sample)(strength) / temperature for formula, part, strength, temperature in self._fitted(prepared)
         )
         assert isinstance(score_SK, Tensor)
-        return class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S)
+        accuracy = class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S)
+        return LeftOut(accuracy, log_loss(score_SK, sample.row_S, float(self.temperature)))
 
     def facts(self) -> dict[str, Any]:
-        strengths = {formula.name: strength for formula, strength in zip(self._formulas, self.strengths.tolist(), strict=True)}
+        strengths = {formula.name: strength for formula, strength in zip(self.parts, self.strengths.tolist(), strict=True)}
         left_out = None if self.accuracy < 0 else round(100 * float(self.accuracy), 4)
         return {"strengths": strengths, "left_out": left_out}
 
@@ -239,7 +235,7 @@ class SumsHead(Head, ABC):
 
     def _fitted(self, prepared: Sequence[Any]) -> list[tuple[Formula, Any, float, float]]:
         """Each formula with what it prepared, its strength and its temperature."""
-        return list(zip(self._formulas, prepared, self.strengths.tolist(), self.temperatures.tolist(), strict=True))
+        return list(zip(self.parts, prepared, self.strengths.tolist(), self.temperatures.tolist(), strict=True))
 
     def _set_weights(self, known_K: Tensor, prepared: Sequence[Any]) -> None:
         C, wide = len(self.live_C), self.sums.total_CF

@@ -2,8 +2,8 @@
 
 Where prompts learn in the first update alone (`adapt: first`), two heads look at the first updates: one at the prompted features, one
 at the plain ones. The pictures of the first update say nothing of the prompts that were fitted to them. Those of the next update that
-brings new classes do: each is left out in both heads, in closed form, and the prompts stay only if they recognise more of them. From then
-on one head is left, and each picture is looked at once.
+brings new classes do: each is left out in both heads, in closed form, and the prompts stay only if the log loss is lower with them. (It is
+steadier than accuracy, of which a single picture may decide.) From then on one head is left, and each picture is looked at once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Trial(nn.Module):
         super().__init__()
         self.plain = plain
         self.verdict: Tensor
-        self.accuracies: Tensor  # of the pictures left out, prompted and plain; minus one while there are none
+        self.figures: Tensor  # accuracy and log loss of the pictures left out, prompted and plain; minus one while there are none
         self.register_buffer("verdict", torch.tensor(OPEN))
-        self.register_buffer("accuracies", torch.full((2,), -1.0, dtype=torch.float64))
+        self.register_buffer("figures", torch.full((2, 2), -1.0, dtype=torch.float64))
 
     @property
     def open(self) -> bool:
@@ -59,10 +59,10 @@ class Trial(nn.Module):
         if update.first:  # nothing taught the prompts, and nothing will
             self._decide(REJECTED, prompted)
             return
-        one, other = (head.left_out_accuracy(update.new_rows) for head in (prompted, self.plain))
+        one, other = (head.left_out(update.new_rows) for head in (prompted, self.plain))
         if one is not None and other is not None:
-            self.accuracies.copy_(torch.tensor([one, other]))
-            self._decide(KEPT if one > other else REJECTED, prompted)
+            self.figures.copy_(torch.tensor([one, other]))
+            self._decide(KEPT if one.log_loss < other.log_loss else REJECTED, prompted)
 
     def _decide(self, verdict: int, prompted: Head) -> None:
         if verdict == REJECTED:
@@ -71,7 +71,11 @@ class Trial(nn.Module):
         self.plain.reset()
 
     def facts(self) -> dict[str, Any]:
-        """The verdict, and the two accuracies it rests on, in percent."""
+        """The verdict, and what it rests on: accuracy in percent and log loss of the pictures left out."""
         words = {OPEN: "open", KEPT: "kept", REJECTED: "rejected"}[int(self.verdict)]
-        one, other = (round(100 * value, 4) for value in self.accuracies.tolist())
-        return {"prompts": words, **({"prompted": one, "plain": other} if one >= 0 else {})}
+        found = {
+            name: {"accuracy": round(100 * accuracy, 4), "log_loss": round(loss, 6)}
+            for name, (accuracy, loss) in zip(("prompted", "plain"), self.figures.tolist(), strict=True)
+            if accuracy >= 0
+        }
+        return {"prompts": words, **found}
