@@ -56,17 +56,23 @@ def choices(known: Knowledge, feed: Feed, images: ImageSet) -> dict[int, Tensor]
     places: dict[str, list[int]] = defaultdict(list)
     for place, label in enumerate(images.labels):
         places[label].append(place)
-    few = images.subset(place for members in places.values() for place in members[:_MOST])
     rows = tuple(known.labels.rows(places))
     update = Update(known.updates, rows, len(known.labels), Chance(feed.config.seed, ("choices",)), tuple(known.labels.names))
-    rows_N = torch.tensor(known.labels.rows(few.labels))
+    chosen = {}
+    for row, members in zip(rows, places.values(), strict=True):
+        seen_BLHP = _chosen(known, feed, update, images.subset(members[:_MOST]))
+        if seen_BLHP:
+            chosen[row] = (torch.cat(seen_BLHP).double().mean(0) * _ALL).round().to(torch.uint8).cpu()
+    return chosen
+
+
+def _chosen(known: Knowledge, feed: Feed, update: Update, images: ImageSet) -> list[Tensor]:
     for collect in known.method.observations(update):
         with feed.runtime.autocast():
-            seen = [collect.step(batch, feed.vit) for batch in feed.in_order(few, known.labels, "choices")]
+            seen = [collect.step(batch, feed.vit) for batch in feed.in_order(images, known.labels, "choices")]
         if "chosen" in seen[0]:
-            chosen_NLHP = torch.cat([step["chosen"] for step in seen]).cpu()
-            return {row: (chosen_NLHP[rows_N == row].double().mean(0) * _ALL).round().to(torch.uint8) for row in rows}
-    return {}
+            return [step["chosen"] for step in seen]
+    return []
 
 
 def _shares(share_LHP: Tensor) -> list[list[list[float]]]:
