@@ -23,7 +23,7 @@ LINE_LIMIT = 16 << 20  #: characters; a report names every picture that was skip
 
 
 class Child:
-    """A process that runs `main()` of `module`.
+    """A process that runs `main()` of `module`, or a file of Python if `module` is the path of one.
 
     `hear` is called on a thread of its own with each message of the child, and with None after the last one.
     """
@@ -36,9 +36,11 @@ class Child:
         log: IO[bytes] | None = None,
     ) -> None:
         self._hear = hear
+        is_file = module.endswith(".py")
+        run = f"import runpy; runpy.run_path({module!r}, run_name='__main__')" if is_file else f"from {module} import main; main()"
         self._process = subprocess.Popen(
             # modules are found where this process found its own: another installation would be other code
-            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; main()"],
+            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {run}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

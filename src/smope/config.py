@@ -216,12 +216,12 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
     return next((kind for kind in classes if issubclass(kind, BaseModel)), None)
 
 
-def defaults(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Every field of `model` at its default, as JSON; a section that may be empty and is not in `values` has its own fields' defaults.
+def defaults(model: type[BaseModel], values: Mapping[str, Any], preset: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Every field of `model` at its default, or as a preset has it, as JSON; an empty section that `values` fills at its fields' defaults.
 
     A field that comes later then changes no key of a config that fills such a section.
     """
-    usual: dict[str, Any] = model.model_construct().model_dump(mode="json")
+    usual: dict[str, Any] = (model.model_construct() if preset is None else model.model_validate(preset)).model_dump(mode="json")
     for name, field in model.model_fields.items():
         inner, given = section_of(field.annotation), values.get(name)
         if inner is not None and isinstance(given, Mapping):

@@ -135,8 +135,10 @@ def test_removed_classes_are_no_longer_estimated(taught: ContinualClassifier) ->
     assert estimate(body, taught._known(), now) is None
 
 
-def test_what_old_classes_lost_is_estimated_for_any_head(make: Make) -> None:
-    classifier = make(method="ncm", overrides=["tap.kind=off", "threads=1"])
+@pytest.mark.parametrize("tap", [["tap.kind=off"], []], ids=["nearest class mean", "TAP"])
+def test_what_old_classes_lost_is_estimated_for_any_head(make: Make, tap: list[str]) -> None:
+    """With TAP `ncm` answers with a trained head, without it by class means: either way the head decides."""
+    classifier = make(method="ncm", overrides=[*tap, "threads=1"])
     classifier.learn(pairs("red", "blue", count=5))
     report = classifier.learn(pairs("green", count=5))
     assert report.estimate is not None and report.experts is None and "experts" not in str(report)

@@ -143,7 +143,7 @@ def test_a_recipe_lies_over_its_preset_and_the_overrides_say_where():
     assert config.method["router"] == "softmax" and config.method["prototype"] == "old"
     assert config.tap.ratio == 6 and config.tap.kind == "diagonal" and config.tap.optimizer.kind == "adamw"
     changed = overrides(config)
-    assert set(changed) == {"method.eps", "method.router", "tap.ratio", "tap.optimizer"}
+    assert set(changed) == {"method.eps", "method.router", "tap.ratio", "tap.optimizer.weight_decay"}
     assert changed["method.eps"] == 0.7 and changed["method.router"] == "softmax" and changed["tap.ratio"] == 6
 
 

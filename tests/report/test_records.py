@@ -29,7 +29,7 @@ def test_the_fixture_has_the_schema_we_write(record: dict[str, Any]) -> None:
         (lambda r: r.update(schema=SCHEMA + 1), f"schema {SCHEMA + 1}"),
         (lambda r: r.pop("schema"), "no schema"),
         (lambda r: r.pop("faa"), "no 'faa'"),
-        (lambda r: r.update(accuracy="lost"), "'accuracy' of the wrong kind"),
+        (lambda r: r.update(accuracy="lost"), "'accuracy' that no run writes"),
         (lambda r: r["accuracy"].pop(), "does not fit its 2 tasks"),
         (lambda r: r["accuracy"][1].append(3.0), "does not fit its 2 tasks"),
         (lambda r: r.update(task_sizes=[], accuracy=[]), "0 tasks"),

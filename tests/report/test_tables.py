@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from smope.report import table, task_table
+from smope.report import task_table
 
 
 def test_a_task_is_told_as_it_was_learned_and_as_it_is_now(record: dict[str, Any]) -> None:
@@ -16,9 +16,3 @@ def test_a_task_is_told_as_it_was_learned_and_as_it_is_now(record: dict[str, Any
 def test_unequal_tasks_keep_their_own_classes(record: dict[str, Any]) -> None:
     record["task_sizes"] = [1, 3]
     assert [row.classes for row in task_table(record)] == [("cup",), ("kettle", "moon", "fox")]
-
-
-def test_runs_are_rows_in_the_order_given(record: dict[str, Any]) -> None:
-    rows = table([record, {**record, "method": "linear", "faa": 50.0}])
-    assert [(row.method, row.faa) for row in rows] == [("smope", 75.0), ("linear", 50.0)]
-    assert rows[0].dataset == "emoji-r" and rows[0].backbone == "vit-tiny-test" and rows[0].protocol == "6 epochs, no TAP"

@@ -5,18 +5,17 @@ A comparison of two separate runs says little on a busy machine; this one hits b
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import queue
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smope.benchmark.timing import Measured, timed
+from smope.child_process import Child, Message
 from smope.errors import ConfigError, SmopeError
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ def against_checkout(
             f"{checkout} is not a checkout of smope: it has no src/smope/benchmark/sections.py.",
             "Make one with `git worktree add FOLDER COMMIT`, and name that folder.",
         )
-    arguments = (section, json.dumps(asdict(setting)), str(threads))
-    with _side(source, *arguments) as mine, _side(other, *arguments) as theirs:
+    order = {"section": section, "setting": asdict(setting), "threads": threads}
+    with _side(source=str(source), **order) as mine, _side(source=str(other), **order) as theirs:
         my_names, their_names = mine(None), theirs(None)
         contestants: dict[str, Callable[[], object]] = {}
         pairs = []
@@ -51,26 +50,23 @@ def against_checkout(
 
 
 @contextmanager
-def _side(source: Path, *arguments: str) -> Iterator[Callable[[str | None], Any]]:
+def _side(**order: Any) -> Iterator[Callable[[str | None], Any]]:
     """A process with the package in `source`. The function it yields has one contestant run; with None it waits for their names."""
-    command = [sys.executable, str(_HERE.with_name("side.py")), str(source), *arguments]
-    with (
-        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8") as process,
-    ):
-        to_it, from_it = process.stdin, process.stdout
-        assert to_it is not None
-        assert from_it is not None
+    answers: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+    with tempfile.TemporaryFile() as errors:
+        process = Child(str(_HERE.with_name("side.py")), answers.put, log=errors)
 
         def ask(name: str | None) -> Any:
             if name is not None:
-                with suppress(OSError):  # it has ended; then it does not answer either
-                    to_it.write(json.dumps(name) + "\n")
-                    to_it.flush()
-            if answer := from_it.readline():
-                return json.loads(answer)
+                process.send({"run": name})
+            if (answer := answers.get()) is not None:
+                return answer["names"]
             errors.seek(0)
-            said = errors.read().strip().rpartition("\n")[2]
-            raise SmopeError(f"The process that runs {source} ended: {said}", "Try that checkout's own `smope bench` first.")
+            reason = errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+            raise SmopeError(f"The process that runs {order['source']} ended: {reason}", "Try that checkout's own `smope bench` first.")
 
-        yield ask
+        try:
+            process.send(order)
+            yield ask
+        finally:
+            process.end()

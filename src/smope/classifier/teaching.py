@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from smope.chance import derive
 from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import choices
@@ -70,16 +69,14 @@ def learn(
 
 def hold_back(body: Body, images: ImageSet, number: int) -> tuple[ImageSet, ImageSet]:
     """(learned, held back). Which pictures of a class are held back depends on their pixels and the update's number alone."""
-    ranked: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for index, ref in enumerate(images.refs):
-        ranked[ref.label].append((derive(body.config.seed, "held back", number, ref.id), index))
-    held: set[int] = set()
-    if body.settings.held_back > 0:
-        for members in ranked.values():
-            if len(members) >= body.settings.held_back_from:
-                count = min(max(1, round(body.settings.held_back * len(members))), len(members) - 1)  # never a class's last picture
-                held.update(index for _, index in sorted(members)[:count])
-    return images.subset(index for index in range(len(images)) if index not in held), images.subset(sorted(held))
+    rules = body.settings
+
+    def count(pictures: int) -> int:
+        if rules.held_back <= 0 or pictures < rules.held_back_from:
+            return 0
+        return max(1, round(rules.held_back * pictures))
+
+    return images.hold_back(count, body.config.seed, "held back", number)
 
 
 def rename(known: Knowledge, old: str, new: str) -> Knowledge:

@@ -99,7 +99,7 @@ def _fetch(config: RunConfig, console: Console) -> None:
 
 def _conclude(records: Mapping[str, Record], out: Path, console: Console) -> None:
     from smope.cli.tables import tasks
-    from smope.report import table, task_table
+    from smope.report import task_table
 
     taught = next(iter(records.values()))
     _heading(console, "What it recognises of each task: just after learning it, and now that all are learned")
@@ -107,9 +107,9 @@ def _conclude(records: Mapping[str, Record], out: Path, console: Console) -> Non
     _heading(console, "Beside the same backbone without prompts, taught the same tasks")
     numbers = ("now %", "forgotten", "parameters", "time")
     grid = plain_table("", "trained", *numbers, right=numbers)
-    for name, row in zip(records, table(records.values()), strict=True):
-        scores = (f"{row.faa:.1f}", f"{row.forgetting:.1f}", f"{row.trainable_parameters:,}", duration(row.seconds))
-        grid.add_row(name, row.protocol, *scores)
+    for name, record in records.items():
+        scores = (f"{record['faa']:.1f}", f"{record['forgetting']:.1f}")
+        grid.add_row(name, record["protocol"], *scores, f"{record['trainable_parameters']:,}", duration(record["seconds"]))
     console.print(grid)
     say(console, "TAP: the head is trained again on draws from what is remembered of each class, a mean and a spread.", "dim")
     _picture(records, out / "accuracy.png", console)

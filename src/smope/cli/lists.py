@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,8 +41,7 @@ def methods(
     if contract:
         _run_contract(_named(name), {})
         return
-    chosen = [find(name)] if name else list(known_methods().values())
-    rows = [_method(method) for method in chosen]
+    rows = [_method(method) for method in ([find(name)] if name else known_methods().values())]
     if as_json:
         write_json(rows)
     elif name:
@@ -65,17 +65,12 @@ def heads(
         for method in ("linear", "one-prompt"):
             _run_contract(method, {"name": _named(name)})
         return
-    chosen = [HEADS.find(name)] if name else list(HEADS.all().values())
+    chosen = [HEADS.find(name)] if name else HEADS.all().values()
     rows = [{"name": head.name, "title": head.title, "presets": [], "settings": _settings(head.Config)} for head in chosen]
-    if as_json:
-        write_json(rows)
-    elif name:
+    if name and not as_json:
         _show_settings("head", rows[0])
     else:
-        grid = plain_table("name", "what it is", fixed=("name",))
-        for head in chosen:
-            grid.add_row(head.name, head.title)
-        stdout().print(grid)
+        _show_list(rows, as_json, "name", "title")
 
 
 @data_app.callback()
@@ -85,15 +80,7 @@ def data(ctx: typer.Context, as_json: Json = False) -> None:
         return
     from smope.data import describe
 
-    rows = describe()
-    if as_json:
-        write_json([asdict(row) for row in rows])
-        return
-    grid = plain_table("name", "what it is", "size", "here", right=("size",), fixed=("name", "here"))
-    for row in rows:
-        grid.add_row(row.name, _two_lines(row.summary, f"licence: {row.licence}"), row.size, _here(row.ready, row.command))
-    stdout().print(grid)
-    _show_commands([row.command for row in rows if not row.ready])
+    _show_assets(describe(), as_json, lambda row: (row.summary, f"licence: {row.licence}", row.size, row.ready))
 
 
 @data_app.command("prepare", epilog="Examples:\n  smope data prepare cifar-100\n  smope data prepare imagenet-r --root /data")
@@ -125,16 +112,10 @@ def backbones(ctx: typer.Context, as_json: Json = False) -> None:
         return
     from smope.backbones.registry import describe
 
-    rows = describe()
-    if as_json:
-        write_json([asdict(row) for row in rows])
-        return
-    grid = plain_table("name", "what it is", "size", "here", right=("size",), fixed=("name", "here"))
-    for row in rows:
-        about = _two_lines(row.title, f"from: {row.source} · licence: {row.licence}")
-        grid.add_row(row.name, about, megabytes(row.size) if row.size else "-", _here(row.on_disk, row.command))
-    stdout().print(grid)
-    _show_commands([row.command for row in rows if not row.on_disk])
+    def told(row: Any) -> tuple[str, str, str, bool]:
+        return row.title, f"from: {row.source} · licence: {row.licence}", megabytes(row.size) if row.size else "-", row.on_disk
+
+    _show_assets(describe(), as_json, told)
 
 
 @backbones_app.command("fetch", epilog="Example: smope backbones fetch dinov2-s14-reg-mri")
@@ -152,14 +133,8 @@ def recipes(as_json: Json = False) -> None:
     """List the packaged recipes."""
     from smope.recipes import list_recipes
 
-    rows = list_recipes()
-    if as_json:
-        write_json([asdict(row) for row in rows])
-        return
-    grid = plain_table("recipe", "what it is", fixed=("recipe",))
-    for row in rows:
-        grid.add_row(row.name, row.summary)
-    stdout().print(grid)
+    rows = [asdict(row) for row in list_recipes()]
+    _show_list(rows, as_json, "recipe", "summary")
 
 
 def _method(method: type[Method]) -> dict[str, Any]:
@@ -225,15 +200,27 @@ def _show_settings(section: str, row: dict[str, Any]) -> None:
     console.print(grid)
 
 
-def _here(present: bool, command: str) -> str:
-    """Whether it is on this disk; a dash where nothing could bring it."""
-    return "yes" if present else "no" if command else "-"
+def _show_list(rows: list[dict[str, Any]], as_json: bool, heading: str, title: str) -> None:
+    """Names, and the field that says in a line what each is."""
+    if as_json:
+        write_json(rows)
+        return
+    grid = plain_table(heading, "what it is", fixed=(heading,))
+    for row in rows:
+        grid.add_row(row["name"], row[title])
+    stdout().print(grid)
 
 
-def _two_lines(first: str, second: str) -> Text:
-    return Text.assemble(first, "\n", (second, "dim"))
-
-
-def _show_commands(commands: list[str]) -> None:
-    for command in filter(None, commands):
+def _show_assets(rows: Sequence[Any], as_json: bool, describe: Callable[[Any], tuple[str, str, str, bool]]) -> None:
+    """What can be fetched: two lines that say what it is, its size, and whether it is on this disk (a dash if nothing could bring it)."""
+    if as_json:
+        write_json([asdict(row) for row in rows])
+        return
+    grid, missing = plain_table("name", "what it is", "size", "here", right=("size",), fixed=("name", "here")), []
+    for row in rows:
+        first, second, size, here = describe(row)
+        grid.add_row(row.name, Text.assemble(first, "\n", (second, "dim")), size, "yes" if here else "no" if row.command else "-")
+        missing += [row.command] if row.command and not here else []
+    stdout().print(grid)
+    for command in missing:
         say(stdout(), command, "dim")

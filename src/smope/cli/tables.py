@@ -10,7 +10,7 @@ from rich.text import Text
 
 from smope.cli.console import duration, one_line, say
 from smope.cli.grid import plain_table
-from smope.report import Record, Row, TaskRow, table, task_table
+from smope.report import Record, TaskRow, task_table
 
 _NAMES_SHOWN = 3
 _DIGEST_SHOWN = 12
@@ -20,7 +20,7 @@ def show_run(console: Console, record: Record) -> None:
     """What a run learned and what it kept."""
     console.print(tasks(task_table(record)))
     console.print()
-    show_scores(console, table([record])[0])
+    _show_scores(console, record)
 
 
 def tasks(rows: Sequence[TaskRow]) -> Table:
@@ -32,14 +32,14 @@ def tasks(rows: Sequence[TaskRow]) -> Table:
     return grid
 
 
-def show_scores(console: Console, row: Row) -> None:
+def _show_scores(console: Console, record: Record) -> None:
     """The numbers of one run, in the field's own words."""
     head = Table.grid(padding=(0, 3, 0, 0))
-    scores = {"FAA": row.faa, "CAA": row.caa, "forgetting": row.forgetting, "sample-weighted": row.sample_accuracy}
-    head.add_row(*(Text.assemble((f"{name} ", "dim"), (f"{value:.2f}", "bold")) for name, value in scores.items()))
+    scores = {"FAA": "faa", "CAA": "caa", "forgetting": "forgetting", "sample-weighted": "sample_accuracy"}
+    head.add_row(*(Text.assemble((f"{name} ", "dim"), (f"{record[key]:.2f}", "bold")) for name, key in scores.items()))
     console.print(head)
-    facts = f"{row.trainable_parameters:,} parameters · {duration(row.seconds)} of work · digest {row.digest[:_DIGEST_SHOWN]}"
-    say(console, facts, "dim")
+    work, digest = duration(record["seconds"]), record["digest"][:_DIGEST_SHOWN]
+    say(console, f"{record['trainable_parameters']:,} parameters · {work} of work · digest {digest}", "dim")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import os
 import random
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smope.chance import derive
+from smope.chance import Address, derive
 from smope.data.decoding import PIXEL_LIMIT, Pixels, decode_stream, reason
 from smope.errors import ConfigError, DataError
 from smope.files import sha256
@@ -204,13 +204,16 @@ class ImageSet:
         """
         if not 0 <= share < 1:
             raise ConfigError(f"A share of {share} cannot be held back.", "Give a share from 0 up to, but not including, 1.")
+        return self.hold_back(lambda pictures: int(share * pictures + 0.5), seed, "split")
+
+    def hold_back(self, count: Callable[[int], int], seed: int, *address: Address) -> tuple[ImageSet, ImageSet]:
+        """(rest, held back): of a class with so many pictures `count` of them, never the last one; which, `seed` and `address` say."""
         ranked: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for index, ref in enumerate(self.refs):
-            ranked[ref.label].append((derive(seed, "split", ref.id), index))
+            ranked[ref.label].append((derive(seed, *address, ref.id), index))
         held: set[int] = set()
         for members in ranked.values():
-            count = min(int(share * len(members) + 0.5), len(members) - 1)
-            held.update(index for _, index in sorted(members)[:count])
+            held.update(index for _, index in sorted(members)[: min(count(len(members)), len(members) - 1)])
         return self.subset(index for index in range(len(self)) if index not in held), self.subset(sorted(held))
 
 

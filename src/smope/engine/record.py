@@ -65,6 +65,12 @@ def changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
     return sorted(key for key in old.keys() | new.keys() if key not in PLACE_KEYS and old.get(key) != new.get(key))
 
 
+def with_today_config(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the config keys of today."""
+    config = complete(record["config"])
+    return {**record, "config": config, "overrides": overrides(validate(RunConfig, config))}
+
+
 def migrated(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record as today's version would write it. The digest it had is kept in `former_digests`; no number is changed.
 
@@ -72,8 +78,7 @@ def migrated(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     if record["digest"] not in (digest(record), _hash(record, flatten(record["config"]))):
         raise DataError("Its digest is not that of its numbers.", "It was edited; run it again.")
-    config = complete(record["config"])
-    new = {**record, "config": config, "overrides": overrides(validate(RunConfig, config))}
+    new = with_today_config(record)
     new["digest"] = digest(new)
     former = [*record.get("former_digests", []), record["digest"]]
     return {**new, "former_digests": former} if new["digest"] != record["digest"] else new

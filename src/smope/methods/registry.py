@@ -69,8 +69,7 @@ def _complete(text: str) -> str:
         usual = _defaults(full)
     except (ConfigError, KeyError):
         full, usual = config, RunConfig().model_dump(mode="json")
-    plain = flatten(usual)
-    return json.dumps([full, {key: value for key, value in flatten(full).items() if key not in plain or plain[key] != value}])
+    return json.dumps([full, _departing(full, usual)])
 
 
 def _defaults(full: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,20 +84,21 @@ def _defaults(full: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overrides(config: RunConfig) -> dict[str, Any]:
-    """The method, head and TAP fields in which a run leaves its preset."""
+    """The dotted keys of method, head and TAP in which a run leaves its preset; a field added later is not among them."""
     method = find(config.method["name"])
     preset = _preset(method, config.method["preset"])
-    theirs = method.Config.model_validate(preset.get("method", {})).model_dump(mode="json")
-    changed: dict[str, Any] = {f"method.{k}": v for k, v in _own(config.method).items() if theirs.get(k) != v}
-    usual = _head(method, {}, config.tap)
-    changed |= {f"head.{k}": v for k, v in config.head.items() if usual.get(k) != v}
-    if config.tap.kind == "off":
-        changed |= {"tap.kind": "off"} if "tap" in preset else {}
-    elif "tap" in preset:
-        standard = TapConfig.model_validate(preset["tap"]).model_dump(mode="json")
-        own = config.tap.model_dump(mode="json")
-        changed |= {f"tap.{k}": v for k, v in own.items() if standard.get(k) != v}
-    return changed
+    own, usual = {"method": _own(config.method), "head": config.head}, {"head": _head(method, {}, config.tap)}
+    usual["method"] = defaults(method.Config, own["method"], preset.get("method", {}))
+    if "tap" in preset:
+        own["tap"] = {"kind": "off"} if config.tap.kind == "off" else config.tap.model_dump(mode="json")
+        usual["tap"] = defaults(TapConfig, own["tap"], preset["tap"])
+    return _departing(own, usual)
+
+
+def _departing(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted keys of `values` that are not as usual."""
+    plain = flatten(usual)
+    return {key: value for key, value in flatten(values).items() if key not in plain or plain[key] != value}
 
 
 def build(config: RunConfig, shape: VitShape) -> Method:

@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from smope.report.records import Record
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run in a comparison of runs. Accuracies in percent."""
-
-    method: str
-    preset: str | None
-    protocol: str  #: epochs and TAP: rows that differ in it are not compared without saying so
-    dataset: str
-    backbone: str
-    seed: int
-    faa: float
-    caa: float
-    forgetting: float
-    sample_accuracy: float
-    trainable_parameters: int
-    seconds: float
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -40,28 +20,6 @@ class TaskRow:
     def change(self) -> float:
         """What later tasks did to it; negative where it was forgotten."""
         return self.now - self.learned
-
-
-def table(records: Iterable[Record]) -> list[Row]:
-    """One row a record, in the order given."""
-    return [
-        Row(
-            method=record["method"],
-            preset=record.get("preset"),
-            protocol=record["protocol"],
-            dataset=record["dataset"]["name"],
-            backbone=record["backbone"]["name"],
-            seed=record["seed"],
-            faa=record["faa"],
-            caa=record["caa"],
-            forgetting=record["forgetting"],
-            sample_accuracy=record["sample_accuracy"],
-            trainable_parameters=record["trainable_parameters"],
-            seconds=record["seconds"],
-            digest=record["digest"],
-        )
-        for record in records
-    ]
 
 
 def task_table(record: Record) -> list[TaskRow]:

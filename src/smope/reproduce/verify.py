@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from smope.config import RunConfig, validate
-from smope.engine.record import NUMERICS, changed_keys, digest
+from smope.engine.record import NUMERICS, changed_keys, digest, with_today_config
 from smope.engine.run import run
 from smope.progress import SILENT, Progress
 from smope.report import load_records
@@ -22,7 +22,7 @@ def verify(path: Path, folder: Path | None = None, *, progress: Progress = SILEN
     else:
         with tempfile.TemporaryDirectory(prefix="smope-verify-") as scratch:
             second = run(config, Path(scratch) / "run", progress=progress, stop=stop)
-    if digest(first) == digest(second):
+    if digest(with_today_config(first)) == digest(second):
         return []
     differences = [f"numerics {first['numerics']}, now {NUMERICS}"] if first["numerics"] != NUMERICS else []
     for key in ("faa", "caa", "accuracy", "predictions", "facts", "dataset", "backbone", "class_order"):
