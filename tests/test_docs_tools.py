@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import save
 
 import docs_figures
@@ -14,10 +15,15 @@ import docs_scale
 import docs_speed
 import docs_studies
 import measure_classifier
+from smope.backbones import VitShape
 from smope.backbones.registry import backbone_info
 from smope.classifier import ContinualClassifier, adapter
+from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
+from smope.heads import HEADS, Setup
+from smope.heads.sums import SumsConfig
 from smope.methods.smope import Smope
+from smope.phases import Chance
 from smope.reproduce import STUDIES
 from smope.testing.contract import Subject
 from smope.testing.subject import SHORT_TAP
@@ -93,6 +99,27 @@ def test_what_a_class_adds_to_an_adapter_is_what_the_law_says(tmp_path):
     config = docs_scale.classifier_config().model_copy(update={"method": {"blocks": [0, 1], "experts": 4}})
     shape = backbone_info("vit-tiny-test").shape
     assert sizes[1] - sizes[0] == docs_scale.adapter_bytes(3, config, shape.dim, shape.heads)
+
+
+def test_what_a_closed_form_head_keeps_is_what_the_law_says():
+    """With as many pictures as the sketch can hold and the sample asks for."""
+    config = SumsConfig(blocks=[-1], tokens=["cls"], rank=16, sample=12)
+    kind = HEADS.find("ridge-lda")
+    settings = kind.Config.model_validate(config.model_dump())
+    shape = VitShape(dim=24, depth=1, heads=1, patch=4, grid=2, mlp_hidden=4)
+    head = kind(Setup(None, TrainConfig(), TapConfig(kind="off"), kind, settings, "never", shape, Chance(0)))
+    head.grow(4, torch.Generator())
+    features, rows = torch.randn(60, 24, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 4
+    for part in torch.arange(60).split(1):
+        one = head.sums.empty()
+        one.add(features[part], rows[part], part)
+        head.sums.merge(one)
+    kept = {
+        name: tensor for name, tensor in head.state_dict().items() if tensor.ndim and not name.startswith(("strengths", "temperatures"))
+    }
+    whole = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+    unused = int(1.25 * 16) - len(head.sums.length_R)
+    assert whole == docs_scale.sums_bytes(4, config, 24) - unused * (2 * 24 + 8)
 
 
 def test_laws_that_can_be_counted_by_hand():

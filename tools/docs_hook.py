@@ -22,6 +22,7 @@ import docs_speed
 import docs_studies
 import measure_classifier
 import overhead
+import readme_tables
 import soak.report as soak_report
 from smope.files import read_json
 from smope.report import palette
@@ -29,6 +30,7 @@ from smope.report import palette
 ROOT = Path(__file__).resolve().parents[1]
 MAKERS: dict[str, Callable[[], str]] = {
     "results": lambda: docs_results.sets(ROOT / "results"),
+    "heads": lambda: readme_tables.heads(ROOT / "results") + "\n" + readme_tables.head_differences(ROOT / "results"),
     "paper": lambda: docs_results.paper(ROOT / "results"),
     "studies": lambda: docs_studies.studies(ROOT / "results"),
     "promised": lambda: docs_results.promised(ROOT / "results"),

@@ -19,6 +19,7 @@ from smope.backbones.registry import backbone_info
 from smope.classifier.settings import Settings
 from smope.config import RunConfig
 from smope.engine.cost import attention_flops, forward_flops
+from smope.heads.sums import SumsConfig
 from smope.methods import resolve
 from smope.recipes import load_recipe
 from smope.report.records import load_records
@@ -27,9 +28,10 @@ from smope.report.sheet import Sheet, markdown
 CLASSES = (200, 1_000, 10_000, 100_000)
 MEMORY = 16 * 2**30  #: what we call a wall: more than this machine's memory
 PICTURES, TEST_PICTURES, TASKS = 50, 10, 1_000  #: of a class; tasks of the long stream
-FLOAT, DOUBLE = 4, 8
+HALF, FLOAT, DOUBLE = 2, 4, 8
 THREADS = 2  #: of the runs that count
 DIM = 384  #: of the default backbone's features
+WIDTH = 6 * 2 * DIM  #: of what a closed-form head reads: two tokens after each of six blocks
 EMOJI = {"images": 1_000, "tests": 400, "tasks": 10, "classes": 200}
 
 
@@ -93,6 +95,28 @@ def estimate_bytes(classes: int, dim: int, draws: int) -> int:
 def distance_bytes(classes: int, dim: int, batch: int) -> int:
     """Distances of a batch to every class mean (`classifier/places.py`): two arrays B,C,D in double precision."""
     return 2 * DOUBLE * batch * classes * dim
+
+
+def sums_bytes(classes: int, head: SumsConfig, width: int) -> int:
+    """What a closed-form head keeps (`feature_sums.py`): a count, a mask and a total in float32 of each class; the sketch's directions in
+    half precision; the sample, of each picture its feature in half precision, its row and its key."""
+    assert head.rank is not None
+    sketch = int(1.25 * head.rank) * (HALF * width + DOUBLE)
+    sample = min(head.sample, classes * max(1, head.sample // classes)) * (HALF * width + 2 * DOUBLE)
+    return classes * (DOUBLE + 1 + FLOAT * width) + sketch + sample
+
+
+def fit_bytes(classes: int, width: int) -> int:
+    """Memory of computing the weights (`heads/ridge.py`, `heads/lda.py`): in float64 the means twice, the weighted means, the rows whose
+    spectrum is taken, and the weights; then weights in float32. With more classes than dimensions the spectrum is of F x F."""
+    return classes * width * (5 * DOUBLE + FLOAT) + 3 * DOUBLE * min(classes, width) ** 2
+
+
+def fit_flops(classes: int, width: int, rank: int, sample: int) -> float:
+    """The same in operations: a Gram matrix and its eigenvectors (some ten times its cube), the weights, and the sample against all
+    classes."""
+    rows, side = rank + classes, min(rank + classes, width)
+    return 2.0 * rows * width * side + 10.0 * side**3 + 4.0 * classes * width * side + 8.0 * sample * width * classes
 
 
 def evaluations(tasks: int, tests: int) -> int:
@@ -179,6 +203,9 @@ def _by_classes(config: RunConfig, measured: Rates) -> str:
         ("time of TAP in one update", lambda c: _time(_tap_seconds(c, config, measured))),
         ("memory of the report's estimate", lambda c: _size(estimate_bytes(c, dim, settings.draws))),
         ("memory of `none of these`, a batch", lambda c: _size(distance_bytes(c, dim, config.eval_batch_size))),
+        ("a closed-form head (`ridge-lda`): what it keeps", lambda c: _size(sums_bytes(c, SumsConfig(), WIDTH))),
+        ("computing its weights, memory", lambda c: _size(fit_bytes(c, WIDTH))),
+        ("computing its weights, time", lambda c: _time(fit_flops(c, WIDTH, 320, 500) / measured.arithmetic)),
         ("head in a prediction, share of the ViT (84 px)", lambda c: f"{2 * c * dim / _flops(shape, 84):.2%}"),
         ("attention, prompt and their training step", lambda c: "the same"),
     ]
@@ -195,6 +222,7 @@ def _walls(config: RunConfig, measured: Rates) -> str:
         ("a step of TAP", lambda c: tap_bytes(c, dim, per_class) > MEMORY, "memory"),
         ("TAP takes an hour an update", lambda c: _tap_seconds(c, config, measured) > 3600, "time"),
         ("`none of these` in a prediction", lambda c: distance_bytes(c, dim, config.eval_batch_size) > MEMORY, "memory"),
+        ("computing a closed-form head", lambda c: fit_bytes(c, WIDTH) > MEMORY, "memory"),
         ("the adapter's header", lambda c: header_bytes(c, settings, PICTURES) > 100e6, "safetensors' limit of 100 MB"),
         ("statistics with `tap.kind=full` in memory", lambda c: full_bytes(c, dim, PICTURES) + state_bytes(c, dim) > MEMORY, "memory"),
         ("the classifier itself: head and statistics", lambda c: adapter_bytes(c, config, dim, heads) > MEMORY, "memory"),

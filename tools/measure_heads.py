@@ -5,7 +5,8 @@ python tools/measure_heads.py results/heads.json --keep F  # keeps the features 
 
 `choice`: accuracy of each head in five folds of the *training* pictures (a fold is a drawing style, a run of photographs, or every fifth
 picture), with the strength it chose itself and with the best single strength in hindsight. The head was chosen by these figures. The
-others are of the test pictures: FAA of sketch and exact sums, what splitting, shuffling and adding up change, and the calibration error.
+others are of the test pictures: FAA of sketch and exact sums, what splitting, shuffling and adding up change, the calibration error, and
+what classes with many pictures take from classes with few.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smope.backbones import Readout, VitShape
+from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.engine.feed import Feed
 from smope.engine.record import versions
@@ -73,7 +74,10 @@ def pictures(ground: str, keep: Path | None) -> tuple[Pictures, Pictures]:
                 for batch in feed.in_order(images, labels, "heads"):
                     feature_BF = ready.method.feature(batch.images, ready.vit, readout=ready.method.head.readout)
                     part.append((feature_BF, batch.rows_B, torch.full_like(batch.rows_B, task.index), list(batch.ids)))
-    tensors = [[*(torch.cat(column) for column in list(zip(*part, strict=True))[:3]), sum((row[3] for row in part), [])] for part in parts]
+    tensors = []
+    for part in parts:
+        features, rows, tasks, names = zip(*part, strict=True)
+        tensors.append([torch.cat(features), torch.cat(rows), torch.cat(tasks), [name for some in names for name in some]])
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         torch.save(tensors, file)
@@ -159,7 +163,31 @@ def judged(train: Pictures, test: Pictures, classes: int) -> dict[str, Any]:
         }
     found["expected calibration error"] = {name: round(calibration_error(score[name], test), 4) for name in ("sketch", "exact")}
     found["chosen"] = {name: head.facts() for name, head in scores.items()}
+    found["small classes"] = unequal(train, test, classes)
     found["megabytes"] = round(sum(tensor.numel() * tensor.element_size() for tensor in sketch.state_dict().values()) / 1e6, 2)
+    return found
+
+
+def unequal(train: Pictures, test: Pictures, classes: int) -> dict[str, Any]:
+    """Every other class with a twentieth of its pictures (at least one): accuracy over these small classes, beside that of a head for
+    which all classes are as small. The difference is what the large classes take from the small ones.
+    """
+    small = set(range(0, classes, 2))
+    few, all_few = [], []
+    for row in range(classes):
+        index = (train.row_N == row).nonzero().squeeze(1)
+        kept = index[: max(1, len(index) // 20)]
+        all_few.append(kept)
+        few.append(kept if row in small else index)
+    judges = test.subset(torch.tensor([place for place, row in enumerate(test.row_N.tolist()) if row in small]))
+    found = {}
+    for name, section, parts in (
+        ("unequal", CHOSEN, few),
+        ("unequal, every picture weighs the same", {**CHOSEN, "balance": 0.0}, few),
+        ("all small", CHOSEN, all_few),
+    ):
+        head = taught(section, classes, [train.subset(torch.cat(parts))])
+        found[name] = round(100 * float((head(judges.feature_NF).argmax(1) == judges.row_N).double().mean()), 2)
     return found
 
 

@@ -17,6 +17,7 @@ from smope.files import atomic_write, read_json
 from smope.methods import known_methods
 from smope.report import compare, find_records
 from smope.report.bootstrap import Difference
+from smope.report.compare import Line
 from smope.report.forms import difference_words, ranges
 from smope.report.sheet import Sheet, markdown
 
@@ -85,6 +86,61 @@ def results(folder: Path) -> str:
     return markdown(Sheet("", columns, tuple(rows), numbers=columns[1:]))
 
 
+#: image sets as columns, and recipes as rows, with what a row is
+GROUNDS = {
+    "emoji-r": "Emoji-R",
+    "cifar-10": "CIFAR-10",
+    "quickdraw": "QuickDraw",
+    "groceries": "Groceries",
+    "emoji-r-focus": "Emoji-R, second backbone",
+}
+HEADS = {
+    "frozen": "no prompt, `ridge-lda`",
+    "smope-first": "SMoPE's prompt of the first task, `ridge-lda`",
+    "one-prompt-first": "one prompt of the first task, `ridge-lda`",
+    "ovor-first": "OVOR's prompt of the first task, `ridge-lda`",
+    "convprompt-first": "ConvPrompt's generators of the first task, `ridge-lda`",
+    "smope": "SMoPE, trained head with TAP",
+    "one-prompt": "one prompt, trained head with TAP",
+    "ovor": "OVOR, trained head with TAP",
+    "convprompt": "ConvPrompt, trained head with TAP",
+    "linear": "no prompt, trained head with TAP",
+    "ncm": "no prompt, nearest class mean",
+}
+
+
+def heads(folder: Path) -> str:
+    """A row a method with its head: FAA / CAA on every image set."""
+    rows = []
+    for recipe, words in HEADS.items():
+        cells = []
+        for ground in GROUNDS:
+            line = _line(folder / ground, recipe)
+            said = f"{line.faa.mean:.2f} / {line.caa.mean:.2f}" if line and line.caa else "–"
+            cells.append(said + (" (one seed)" if line and len(line.seeds) == 1 else ""))
+        rows.append((words, *cells))
+    return markdown(Sheet("", ("FAA / CAA", *GROUNDS.values()), tuple(rows), numbers=tuple(GROUNDS.values())))
+
+
+def head_differences(folder: Path) -> str:
+    """A row a method with the closed-form head: what its prompt of the first task adds to the frozen backbone, over the seeds both have."""
+    rows = []
+    for recipe, words in HEADS.items():
+        if recipe.endswith("-first"):
+            lines = (_line(folder / ground, recipe, against="frozen") for ground in GROUNDS)
+            rows.append((words, *(_against(line.difference if line else None) for line in lines)))
+    return markdown(Sheet("", ("FAA less that of `frozen`", *GROUNDS.values()), tuple(rows), numbers=tuple(GROUNDS.values())))
+
+
+def _line(folder: Path, recipe: str, against: str | None = None) -> Line | None:
+    """A recipe over its seeds, compared with another one where that is named."""
+    wanted = [name for name in (recipe, against) if name and list((folder / name).glob("seed*/record.json"))]
+    if recipe not in wanted:
+        return None
+    found = compare(find_records([folder / name for name in wanted]), against=against if against in wanted else None)
+    return next(line for one in found for line in one.lines if line.name == recipe)
+
+
 def _against(difference: Difference | None) -> str:
     """The difference and its interval in one cell; bold where zero is excluded."""
     if difference is None:
@@ -124,7 +180,7 @@ def _ratio(file: Path, section: str, what: str, against: str) -> float:
     return float(value)
 
 
-TABLES: dict[str, Callable[[Path], str]] = {"results": results, "costs": costs, "speeds": speeds}
+TABLES: dict[str, Callable[[Path], str]] = {"results": results, "heads": heads, "costs": costs, "speeds": speeds}
 
 
 def main(check: bool) -> None:
