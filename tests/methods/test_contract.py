@@ -109,9 +109,12 @@ def cases() -> dict[str, Case]:
     for name in MATRIX:
         method = known_methods()[name]
         for head, adapt in itertools.product(HEADS.all(), get_args(Adapt)):
+            if adapt != "never" and not (method.has_prompts or HEADS.find(head).trains):
+                continue  # there is nothing that could learn
             found[f"{name}-{head}-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": head}, adapt)
     for name, method in known_methods().items():
-        found.setdefault(f"{name}-ridge-lda-first", Case(method, small(method, {}), TAPS["off"], {"name": "ridge-lda"}, "first"))
+        adapt: Adapt = "first" if method.has_prompts else "never"
+        found[f"{name}-ridge-lda-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": "ridge-lda"}, adapt)
     found["ncm-euclidean"] = Case(known_methods()["ncm"], {}, TAPS["off"], {"distance": "euclidean"})
     return found
 
