@@ -20,6 +20,7 @@ from smope.backbones.registry import backbone_info
 from smope.classifier import ContinualClassifier, adapter
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
+from smope.feature_sums import SPARE
 from smope.heads import HEADS, Setup
 from smope.heads.sums import SumsConfig
 from smope.methods.smope import Smope
@@ -118,7 +119,7 @@ def test_what_a_closed_form_head_keeps_is_what_the_law_says():
         name: tensor for name, tensor in head.state_dict().items() if tensor.ndim and not name.startswith(("strengths", "temperatures"))
     }
     whole = sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
-    unused = int(1.25 * 16) - len(head.sums.length_R)
+    unused = int(SPARE * 16) - len(head.sums.length_R)
     assert whole == docs_scale.sums_bytes(4, config, 24) - unused * (2 * 24 + 8)
 
 

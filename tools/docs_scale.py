@@ -19,6 +19,7 @@ from smope.backbones.registry import backbone_info
 from smope.classifier.settings import Settings
 from smope.config import RunConfig
 from smope.engine.cost import attention_flops, forward_flops
+from smope.feature_sums import SPARE
 from smope.heads.sums import SumsConfig
 from smope.methods import resolve
 from smope.recipes import load_recipe
@@ -101,7 +102,7 @@ def sums_bytes(classes: int, head: SumsConfig, width: int) -> int:
     """What a closed-form head keeps (`feature_sums.py`): a count, a mask and a total in float32 of each class; the sketch's directions in
     half precision; the sample, of each picture its feature in half precision, its row and its key."""
     assert head.rank is not None
-    sketch = int(1.25 * head.rank) * (HALF * width + DOUBLE)
+    sketch = int(SPARE * head.rank) * (HALF * width + DOUBLE)
     sample = min(head.sample, classes * max(1, head.sample // classes)) * (HALF * width + 2 * DOUBLE)
     return classes * (DOUBLE + 1 + FLOAT * width) + sketch + sample
 
@@ -205,7 +206,7 @@ def _by_classes(config: RunConfig, measured: Rates) -> str:
         ("memory of `none of these`, a batch", lambda c: _size(distance_bytes(c, dim, config.eval_batch_size))),
         ("a closed-form head (`ridge-lda`): what it keeps", lambda c: _size(sums_bytes(c, SumsConfig(), WIDTH))),
         ("computing its weights, memory", lambda c: _size(fit_bytes(c, WIDTH))),
-        ("computing its weights, time", lambda c: _time(fit_flops(c, WIDTH, 320, 500) / measured.arithmetic)),
+        ("computing its weights, time", lambda c: _time(fit_flops(c, WIDTH, 512, 300) / measured.arithmetic)),
         ("head in a prediction, share of the ViT (84 px)", lambda c: f"{2 * c * dim / _flops(shape, 84):.2%}"),
         ("attention, prompt and their training step", lambda c: "the same"),
     ]

@@ -23,7 +23,7 @@ from torch import Tensor
 from smope.growing import Growing
 
 _ROOM = 3  #: rows, in units of the rank, before sums that are being added up are cut: cutting is dear, rows are cheap
-_SPARE = 1.25  #: the same for sums that are kept: small updates are then not rounded each time
+SPARE = 1.125  #: the same for sums that are kept: small updates are then not rounded each time
 
 
 class Sample(NamedTuple):
@@ -120,7 +120,7 @@ class FeatureSums(Growing):
     def merge(self, other: FeatureSums) -> None:
         """Add the sums of other pictures; classes have the same rows in both."""
         self.rest += other.rest
-        self._add(other.count_C, other.total_CF.double(), [other.factor_RF], int(other.scattered), most=int(_SPARE * self.rank))
+        self._add(other.count_C, other.total_CF.double(), [other.factor_RF], int(other.scattered), most=int(SPARE * self.rank))
         self._keep(other.sample_SF, other.row_S, other.key_S)
 
     @torch.no_grad()
@@ -128,7 +128,7 @@ class FeatureSums(Growing):
         """Count the pictures of class `other` as those of `into`; `other` keeps what it has."""
         count_C, total_CF = torch.zeros_like(self.count_C), torch.zeros_like(self.total_CF, dtype=torch.float64)
         count_C[into], total_CF[into] = self.count_C[other], self.total_CF[other].double()
-        self._add(count_C, total_CF, [], 0, most=int(_SPARE * self.rank))
+        self._add(count_C, total_CF, [], 0, most=int(SPARE * self.rank))
         mine_S = self.row_S == other
         self._keep(self.sample_SF[mine_S], torch.full_like(self.row_S[mine_S], into), self.key_S[mine_S])
 

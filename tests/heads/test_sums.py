@@ -13,7 +13,7 @@ from torch import Tensor
 from smope.feature_sums import FeatureSums, best_temperature, log_loss
 from smope.heads.lda import LdaFormula
 from smope.heads.ridge import RidgeFormula
-from smope.heads.sums import SumsHead
+from smope.heads.sums import SumsConfig, SumsHead
 
 from .sums_scene import NAMES, D, made, pictures, taught
 
@@ -202,14 +202,15 @@ def test_the_sample_depends_on_the_pictures_alone_and_holds_every_class() -> Non
 
 
 def test_the_model_file_of_200_classes_on_a_vit_s_is_below_12_megabytes() -> None:
-    sums = FeatureSums(6 * 2 * 384, 256, 500)
+    config = SumsConfig()
+    sums = FeatureSums(6 * 2 * 384, config.rank, config.sample)
     sums.grow(200)
     generator = torch.Generator().manual_seed(0)
-    for start in (0, 600):
+    for start in (0, 600, 1200):
         part = sums.empty()
         part.add(torch.randn(600, sums.width, generator=generator), torch.arange(600) % 200, torch.arange(start, start + 600))
         sums.merge(part)
-    assert len(sums.row_S) == 400 and len(sums.length_R) >= 256
+    assert len(sums.row_S) == 200 and len(sums.length_R) >= 512
     assert sum(tensor.numel() * tensor.element_size() for tensor in sums.buffers()) < 12e6
 
 

@@ -27,7 +27,6 @@ from smope.phases import Chance
 class KernelConfig(RidgeConfig):
     """Which map, and how wide."""
 
-    rank: int | None = Field(512, gt=0, description="directions of the scatter that are kept; empty: all of them, in float64")
     map: Literal["square", "relu"] = Field("square", description="degree-2 polynomial by a tensor sketch, or ReLU of a random projection")
     width: int = Field(4096, gt=0, description="P: how many numbers the map gives")
 

@@ -39,8 +39,8 @@ class SumsConfig(HeadConfig):
         [-6, -5, -4, -3, -2, -1], min_length=1, description="blocks whose output is read, counted from the end if negative"
     )
     tokens: list[Literal["cls", "patches"]] = Field(["cls", "patches"], min_length=1, description="CLS, mean of the patch tokens")
-    rank: int | None = Field(256, gt=0, description="directions of the scatter that are kept; empty: all of them, in float64")
-    sample: int = Field(500, ge=0, description="features kept to judge with, at most")
+    rank: int | None = Field(512, gt=0, description="directions of the scatter that are kept; empty: all of them, in float64")
+    sample: int = Field(300, ge=0, description="features kept to judge with, at most")
 
 
 class Formula(ABC):
