@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shlex
 import sys
@@ -196,7 +197,7 @@ def _experiment_work(name: str, planned: list[Planned]) -> Iterator[str]:
         tasks = one.config.data.tasks or 1
         work = f", about {passes // tasks:,} image passes" if passes else ""
         yield f"{one.cell.row}: task 1 of {' '.join(one.cell.words(one.seed))}{work}"
-    if name == "theory":
+    if name in ("theory", "theory-linear", "sample-complexity"):
         made = Settings()
         fits = len(made.settings) * len(made.atoms) * len(made.sizes) * made.seeds
         yield f"{fits:,} fits of {made.sizes[0]:,} to {made.sizes[-1]:,} samples"
@@ -224,7 +225,7 @@ def _collapse(console: Console, stem: Path, planned: list[Planned]) -> list[Path
     return [*collapse_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
 
 
-def _theory(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
+def _theory(console: Console, stem: Path, planned: list[Planned], expert: str = "gelu") -> list[Path]:
     """The theorem's experiment: fits are kept one by one, so that it goes on where it was stopped."""
     from smope.cli.progress import reporter
     from smope.report.theory import theory_figure, theory_sheet
@@ -232,7 +233,7 @@ def _theory(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
     from smope.theory import Settings, run_experiment
 
     with reporter(console) as progress:
-        result = run_experiment(Settings(), stem, progress)
+        result = run_experiment(Settings(expert=expert), stem, progress)
     sheet = theory_sheet(result)
     _show(console, sheet)
     return [*theory_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
@@ -250,10 +251,29 @@ def _show(console: Console, sheet: Sheet) -> None:
     console.print(grid)
 
 
+def _complexity(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
+    """Another view of the same fits, which are made where there are none."""
+    from smope.report.theory import complexity_figure, complexity_sheet
+    from smope.reproduce.work import write_table
+    from smope.theory import read_result
+    from smope.theory.experiment import RESULT
+
+    folder = next((one for one in (stem.with_name("theory"), *(store / "theory" for store in STORES)) if (one / RESULT).exists()), None)
+    if folder is None:
+        folder = stem.with_name("theory")
+        _theory(console, folder, planned)
+    result = read_result(folder)
+    sheet = complexity_sheet(result)
+    _show(console, sheet)
+    return [*complexity_figure(result, stem), *write_table(sheet, stem)]
+
+
 _EXPERIMENTS: dict[str, Callable[[Console, Path, list[Planned]], list[Path]]] = {
     "cost": _cost,
     "collapse": _collapse,
     "theory": _theory,
+    "theory-linear": functools.partial(_theory, expert="linear"),
+    "sample-complexity": _complexity,
 }
 
 

@@ -209,6 +209,8 @@ STUDIES: dict[str, Study] = {
         Study("accuracy-curves", "accuracy after each task", _curves, figure=True),
         Study("collapse", "why experts collapse", _collapse, figure=True, ground="emoji-r-100", runs=False),
         Study("theory", "the Voronoi loss against the number of samples", _nothing, figure=True, runs=False),
+        Study("theory-linear", "the same with experts that are not strongly identifiable", _nothing, figure=True, runs=False),
+        Study("sample-complexity", "samples needed for an error of tau", _nothing, figure=True, runs=False),
     )
 }
 
