@@ -60,6 +60,21 @@ def test_the_ablation_adds_one_thing_a_row_and_ends_at_smope():
     assert [config.tap.kind for config in configs] == ["off"] * 4 + ["shared"] * 4
 
 
+def test_sweeps_have_the_values_that_the_paper_searched():
+    eps = [cell.config(0).method["eps"] for cell in STUDIES["epsilon"].cells(None)]
+    assert eps == pytest.approx([tenth / 10 for tenth in range(11)])
+    searched = [5e-6, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3]
+    methods = [cell.config(0).method for cell in STUDIES["loss-weights"].cells(None)]
+    pairs = [(method["router_weight"], method["prototype_weight"]) for method in methods]
+    assert pairs == [(router, prototype) for router in searched for prototype in searched]
+
+
+def test_prototypes_of_important_experts_of_all_and_of_none_and_nothing_else_differ():
+    important, every, none = (cell.config(0).method for cell in STUDIES["prototypes"].cells("emoji-r-100"))
+    assert {key for key in important if important[key] != every[key]} == {"prototypes"}
+    assert {key for key in important if important[key] != none[key]} == {"prototype_weight"} and none["prototype_weight"] == 0
+
+
 def test_a_misspelt_study_gets_the_nearest_and_seeds_are_read_as_written():
     with pytest.raises(ConfigError, match="'ablation'"):
         find_study("ablatoin")
