@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -188,6 +189,16 @@ def test_figures_are_drawn_with_their_data_beside_them(done, name, tmp_path):
         assert len(data["heads"]) == 3 and all(five == sorted(five) for five in data["heads"])
     if name == "key-pca":
         assert len(data["keys"]) == 4 and len(data["inputs"]) == 8 and 0 < sum(data["explained"]) <= 1.0001
+
+
+def test_a_sweep_is_drawn_of_the_values_that_were_run_and_of_none_if_none_was(done, tmp_path):
+    _, store, _, (one, *_) = done
+    run, lacking_one = (replace(one, cell=Cell("eps", value, "", ())) for value in ("0.4", "0.9"))
+    lacking_one = replace(lacking_one, record=None)
+    figure(STUDIES["epsilon"], [run, lacking_one], store, tmp_path / "epsilon")
+    assert json.loads((tmp_path / "epsilon.json").read_text())["eps"] == [0.4]
+    with pytest.raises(ConfigError, match=r"eps 0\.9 seed 0 is not yet run"):
+        figure(STUDIES["epsilon"], [lacking_one], store, tmp_path / "epsilon")
 
 
 @pytest.mark.parametrize("name", ["frequencies", "frequency-evolution"])

@@ -265,7 +265,7 @@ def _complexity(console: Console, stem: Path, planned: list[Planned]) -> list[Pa
     result = read_result(folder)
     sheet = complexity_sheet(result)
     _show(console, sheet)
-    return [*complexity_figure(result, stem), *write_table(sheet, stem)]
+    return [*complexity_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
 
 
 _EXPERIMENTS: dict[str, Callable[[Console, Path, list[Planned]], list[Path]]] = {

@@ -47,8 +47,9 @@ def figure(
 
 
 def _epsilon(planned: Sequence[Planned], store: Store, progress: Progress) -> Data:
+    """What was run of the sweep; a value in between that was not is left out."""
     values: dict[str, list[float]] = {}
-    for run in planned:
+    for run in [one for one in planned if one.record is not None] or planned:
         values.setdefault(run.cell.column, []).append(_record(run)["faa"])
     spreads = {name: Spread.of(scores) for name, scores in values.items()}
     return {
@@ -183,26 +184,29 @@ def _draw_plane(page: Figure, data: Data) -> None:
     _dress(axes)
 
 
-_LOOKS = {  #: what is measured when -> how it is drawn, and what the legend says
-    "start": ({"marker": "o", "mfc": "white", "mec": INK}, "untrained"),
-    "router": ({"marker": "^", "mfc": COLOURS[5], "mec": COLOURS[5]}, "router loss alone (first block)"),
-    "trained": ({"marker": "o", "mfc": COLOURS[0], "mec": COLOURS[0]}, "after the first task"),
+_LOOKS = {  #: what is measured when -> how it is drawn, how far it stands off its line, and what the legend says
+    "start": ({"marker": "o", "mfc": "white", "mec": INK}, -0.16, "untrained"),
+    "router": ({"marker": "^", "mfc": COLOURS[5], "mec": COLOURS[5]}, 0.0, "after the router loss alone (first block)"),
+    "trained": ({"marker": "o", "mfc": COLOURS[0], "mec": COLOURS[0]}, 0.16, "after the first task"),
 }
+_MEASURES = {"collapsed": "heads that collapsed", "unused": "experts never chosen", "gap": "gap, last chosen to next"}
 
 
 def draw_collapse(page: Figure, data: Data) -> None:
-    """A line for each setting, a panel for each number."""
+    """A line for each setting, a panel for each measure."""
     settings = data["settings"]
-    panels = page.subplots(1, 3, sharey=True)
-    titles = {"collapsed": "collapsed heads", "unused": "experts never chosen", "gap": "gap after the last chosen score"}
-    for axes, (number, title) in zip(panels, titles.items(), strict=True):
-        for when, (look, said) in _LOOKS.items():
-            points = [(one[when][number], row) for row, one in enumerate(settings) if when in one]
-            axes.plot(*zip(*points, strict=True), ls="", ms=7, alpha=0.9, **look, label=said, clip_on=False, zorder=3)
+    panels = page.subplots(1, len(_MEASURES), sharey=True)
+    for axes, (measure, title) in zip(panels, _MEASURES.items(), strict=True):
+        for when, (look, aside, said) in _LOOKS.items():
+            points = [(one[when][measure], row + aside) for row, one in enumerate(settings) if when in one]
+            axes.plot(*zip(*points, strict=True), ls="", ms=6, **look, label=said, clip_on=False, zorder=3)
         axes.set_title(title, loc="left", fontsize="medium")
         axes.set_xlim(0, 1)
+        axes.set_xlabel("share of the range" if measure == "gap" else "share")
         _dress(axes)
-        axes.grid(axis="both", color=FAINT, lw=0.8)
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.grid(axis="x", color=FAINT, lw=0.8)
+        axes.tick_params(axis="y", length=0)
     panels[0].set_yticks(range(len(settings)), [one["name"] for one in settings])
     panels[0].set_ylim(len(settings) - 0.5, -0.5)
     page.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
