@@ -108,6 +108,12 @@ def test_every_setting_is_measured_once_and_shown(cells, tmp_path, monkeypatch):
     assert with_router["start"] == without["start"] and with_router["pictures"] == 8  # two classes of four
     assert with_router["start"]["heads"] == 2 * with_router["router"]["heads"]  # two prompted blocks, and the first of them
     assert read_json(tmp_path / "collapse.json")["versions"]
+    run_collapse(plan(cells[:1], [1], Store(())), tmp_path)  # another seed is kept beside them
+    assert [(one["name"], one["seed"]) for one in read_json(tmp_path / "collapse.json")["settings"]] == [
+        ("as the recipe", 0),
+        ("no router loss", 0),
+        ("as the recipe", 1),
+    ]
     assert all(path.stat().st_size for path in collapse_figure(result, tmp_path / "figure"))
     assert [row[0] for row in collapse_sheet(result).rows] == ["as the recipe", "no router loss"]
     json.dumps(result)

@@ -56,9 +56,10 @@ def run_collapse(planned: Sequence[Planned], folder: Path, progress: Progress = 
         key = run_key(config.model_dump(mode="json"))
         if key not in held:
             progress.say(one.cell.row)
-            held[key] = {"key": key, "recipe": config.recipe, "seed": config.seed, **measure(config, progress)}
-        settings.append({"name": one.cell.row, "overrides": list(one.cell.overrides), **held[key]})
-        write_json(path, {"versions": versions(), "machine": machine(), "settings": settings}, wide=True)
+            found = {"key": key, "recipe": config.recipe, "seed": config.seed, **measure(config, progress)}
+            held[key] = {"name": one.cell.row, "overrides": list(one.cell.overrides), **found}
+            write_json(path, {"versions": versions(), "machine": machine(), "settings": list(held.values())}, wide=True)
+        settings.append(held[key])
     return {"settings": settings}
 
 
@@ -113,7 +114,7 @@ def router_alone(method: Smope, query_NHD: Tensor) -> Tensor:
 
 def collapse_figure(result: dict[str, Any], stem: Path) -> list[Path]:
     """Draw the experiment as PNG and SVG."""
-    return save(lambda page: draw_collapse(page, result), stem, (8.4, 4.2), "What training does to the choice of experts")
+    return save(lambda page: draw_collapse(page, result), stem, (8.4, 5.0), "What training does to the choice of experts")
 
 
 def collapse_sheet(result: dict[str, Any]) -> Sheet:
