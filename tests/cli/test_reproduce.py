@@ -23,9 +23,10 @@ def test_a_dry_run_lists_commands_and_runs_nothing(call, tmp_path):
     ("name", "told"), [("collapse", "keys' rate / 100: task 1 of emoji-r-100/smope method.key_lr_multiplier=0.01"), ("theory", "400 fits")]
 )
 def test_a_dry_run_of_an_experiment_says_what_it_would_compute(call, tmp_path, name, told):
-    shown = call("reproduce", name, "--dry-run")
-    assert shown.exit_code == 0 and told in shown.stdout
-    assert not list(tmp_path.iterdir())
+    for how in (["--dry-run"], ["--emit", "slurm"]):
+        shown = call("reproduce", name, *how)
+        assert shown.exit_code == 0 and told in shown.stdout
+        assert not list(tmp_path.iterdir())
 
 
 def test_blocks_and_heads_that_are_no_numbers_are_an_error(call):

@@ -77,7 +77,7 @@ def reproduce(
     if not study.runs:
         planned = plan(study.cells(dataset), numbers[:1], store, more)
         say(console, f"{study.title}: needs no runs", "bold")
-        if dry_run:
+        if dry_run or emit is not None:  # a script would have no runs to hand in
             for line in _experiment_work(name, planned):
                 say(console, line)
         else:
