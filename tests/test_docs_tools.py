@@ -173,7 +173,7 @@ def test_a_study_shows_each_rows_step_beside_the_papers_and_what_is_not_yet_run(
     assert next(line for line in lines if line.startswith("| + score aggr")).split(" | ")[3::3] == [f"{second - first:+.2f} *", "+0.26 |"]
     assert next(line for line in lines if line.startswith("| + TAP")).split(" | ")[1:4:2] == ["not yet run", "–"]
     assert any(line.startswith("2 records of 8 settings: `smope reproduce ablation --dataset emoji-r-100 --seeds 0`") for line in lines)
-    assert sum(line.startswith("### ") for line in lines) == 5
+    assert sum(line.startswith("### ") for line in lines) == 7
 
 
 def test_the_cells_of_a_grid_are_means_over_the_same_seeds(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_every_cell_of_every_study_is_a_recipe_that_resolves(study):
     for dataset in (None, study.ground, "emoji-r"):
         cells = study.cells(dataset)
         assert len({(cell.row, cell.column) for cell in cells}) == len(cells)
-        assert bool(cells) == study.runs
+        assert bool(cells) == (study.runs or study.name == "collapse")
         for cell in cells:
             assert cell.recipe in RECIPES
             cell.config(seed=3)
@@ -58,6 +59,21 @@ def test_the_ablation_adds_one_thing_a_row_and_ends_at_smope():
     packaged = sorted(name for name in RECIPES if name.startswith("emoji-r-100/ablation-"))
     assert [config.method for config in configs] == [Cell("", "", name).config(0).method for name in packaged]
     assert [config.tap.kind for config in configs] == ["off"] * 4 + ["shared"] * 4
+
+
+def test_sweeps_have_the_values_that_the_paper_searched():
+    eps = [cell.config(0).method["eps"] for cell in STUDIES["epsilon"].cells(None)]
+    assert eps == pytest.approx([tenth / 10 for tenth in range(11)])
+    searched = [5e-6, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3]
+    methods = [cell.config(0).method for cell in STUDIES["loss-weights"].cells(None)]
+    pairs = [(method["router_weight"], method["prototype_weight"]) for method in methods]
+    assert pairs == [(router, prototype) for router in searched for prototype in searched]
+
+
+def test_prototypes_of_important_experts_of_all_and_of_none_and_nothing_else_differ():
+    important, every, none = (cell.config(0).method for cell in STUDIES["prototypes"].cells("emoji-r-100"))
+    assert {key for key in important if important[key] != every[key]} == {"prototypes"}
+    assert {key for key in important if important[key] != none[key]} == {"prototype_weight"} and none["prototype_weight"] == 0
 
 
 def test_a_misspelt_study_gets_the_nearest_and_seeds_are_read_as_written():
@@ -168,11 +184,36 @@ def test_figures_are_drawn_with_their_data_beside_them(done, name, tmp_path):
     figure(STUDIES[name], runs, store, tmp_path / name)
     assert (tmp_path / f"{name}.svg").read_bytes() == svg  # the same data, the same bytes
     if name == "frequency-evolution":
-        assert all(sum(row) == pytest.approx(2) for row in data["share"])  # K = 2 of each image
+        assert all(sum(row) == pytest.approx(2) for row in data["block 0, head 0"])  # K = 2 of each image
     if name == "score-distribution":
         assert len(data["heads"]) == 3 and all(five == sorted(five) for five in data["heads"])
     if name == "key-pca":
         assert len(data["keys"]) == 4 and len(data["inputs"]) == 8 and 0 < sum(data["explained"]) <= 1.0001
+
+
+def test_a_sweep_is_drawn_of_the_values_that_were_run_and_of_none_if_none_was(done, tmp_path):
+    _, store, _, (one, *_) = done
+    run, lacking_one = (replace(one, cell=Cell("eps", value, "", ())) for value in ("0.4", "0.9"))
+    lacking_one = replace(lacking_one, record=None)
+    figure(STUDIES["epsilon"], [run, lacking_one], store, tmp_path / "epsilon")
+    assert json.loads((tmp_path / "epsilon.json").read_text())["eps"] == [0.4]
+    with pytest.raises(ConfigError, match=r"eps 0\.9 seed 0 is not yet run"):
+        figure(STUDIES["epsilon"], [lacking_one], store, tmp_path / "epsilon")
+
+
+@pytest.mark.parametrize("name", ["frequencies", "frequency-evolution"])
+def test_any_head_of_any_prompted_block_can_be_shown_and_no_other(done, name, tmp_path):
+    _, store, _, (one, *_) = done
+    places = [(block, head) for block in range(2) for head in range(3)]
+    figure(STUDIES[name], [one], store, tmp_path / name, places=places)
+    data = json.loads((tmp_path / f"{name}.json").read_text())
+    shown = data["plain"] if name == "frequencies" else {place: rows[0] for place, rows in data.items()}
+    facts = one.record["facts"][-1 if name == "frequencies" else 0]
+    wanted = {f"block {b}, head {h}": [count / facts["images_seen"] for count in facts["usage"][b][h]] for b, h in places}
+    assert shown == wanted and len(set(map(tuple, wanted.values()))) > 2  # else a wrong head could not show
+    for places in ([(2, 0)], [(0, 3)]):
+        with pytest.raises(ConfigError, match="Prompted blocks are 0, 1; heads are 0 to 2"):
+            figure(STUDIES[name], [one], store, tmp_path / name, places=places)
 
 
 @pytest.mark.parametrize("name", ["key-pca", "score-distribution", "sample-efficiency"])

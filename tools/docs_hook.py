@@ -45,6 +45,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "contract": docs_layers.contract,
     "countings": docs_results.countings,
 }
+EXPERIMENTS = ("theory", "sample-complexity", "collapse")  #: drawn beside their data
 _MARK = re.compile(r"^<!-- make: ([a-z]+) -->$", re.MULTILINE)
 _FORMULA = re.compile(r"^```formula\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -52,7 +53,8 @@ _FORMULA = re.compile(r"^```formula\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def on_files(files: Files, config: Any, **_: Any) -> Files:
     """Add what is made of files elsewhere."""
     files.append(File.generated(config, "stylesheets/report.css", content=report_style()))
-    files.append(File.generated(config, "images/theory.svg", abs_src_path=str(ROOT / "results" / "theory" / "theory.svg")))
+    for name in EXPERIMENTS:
+        files.append(File.generated(config, f"images/{name}.svg", abs_src_path=str(ROOT / "results" / name / f"{name}.svg")))
     return files
 
 

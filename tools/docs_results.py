@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from smope.benchmark.results import promises
+from smope.metrics import collapsed_share, unused_share
 from smope.recipes import list_recipes
 from smope.report import compare, find_records
 from smope.report.charts import counted
@@ -86,21 +87,16 @@ def usage_of(folder: Path) -> str:
     shown = replace(
         found, blocks=tuple(found.blocks[s] for s in slots), by_task_TLHP=found.by_task_TLHP[:, slots], overall_LHP=found.overall_LHP[slots]
     )
-    every, never, heads = _rigid_heads(found)
     tasks, blocks = len(found.by_task_TLHP), len(found.blocks)
+    usage = found.overall_LHP.tolist()
+    heads = sum(map(len, usage))
     caption = (
         f"{record['recipe']}, seed {record['seed']}. Each map is a head of the first or the last prompted block. Across: its experts, "
-        f"the most used first; down: tasks 1 to {tasks}, and under the gap all together. In all {blocks} blocks, {every} of {heads} heads "
-        f"chose the same experts for every training image, and {never:.0%} of all experts were never chosen."
+        f"the most used first; down: tasks 1 to {tasks}, and under the gap all together. In all {blocks} blocks, "
+        f"{round(heads * collapsed_share(usage, 1))} of {heads} heads chose the same experts for every training image of all tasks, and "
+        f"{unused_share(usage):.0%} of all experts were never chosen."
     )
     return _report(el("figure", usage_key(), usage_maps(shown, "usage"), el("figcaption", caption)))
-
-
-def _rigid_heads(usage: Usage) -> tuple[int, float, int]:
-    """Heads whose choice never changed, the share of experts never chosen, and the number of heads."""
-    flat = usage.overall_LHP.reshape(-1, usage.overall_LHP.shape[-1])
-    rigid = sum(bool(((head == 0) | (head == 1)).all()) for head in flat)
-    return rigid, float((flat == 0).mean()), len(flat)
 
 
 # -- what is not yet run -------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from smope.reproduce import STUDIES, Store, plan
 from smope.reproduce.studies import Study
 
 SEEDS = range(3)
-_AGAINST = {"ablation": "the row before", "noise": "adaptive"}  #: what each row is compared with
+#: what each row is compared with
+_AGAINST = {"ablation": "the row before", "noise": "adaptive", "prototypes": "important", "prefix-site": "post"}
 _GRIDS = ("epsilon", "prompt-length", "loss-weights")
 
 Runs = Mapping[tuple[str, str], Sequence[Record]]  #: the records of a cell, by its row and column
@@ -27,8 +28,7 @@ Runs = Mapping[tuple[str, str], Sequence[Record]]  #: the records of a cell, by 
 def studies(folder: Path) -> str:
     """A chapter for every study, on its own ground."""
     store = Store((folder,))
-    steps = (_chapter(STUDIES[name], _runs(STUDIES[name], store)) for name in _AGAINST)
-    return "\n\n".join([*steps, *(_chapter(STUDIES[name], _of_shared_seeds(_runs(STUDIES[name], store))) for name in _GRIDS)])
+    return "\n\n".join(_chapter(STUDIES[name], _of_shared_seeds(_runs(STUDIES[name], store))) for name in (*_AGAINST, *_GRIDS))
 
 
 def _chapter(study: Study, runs: Runs) -> str:
@@ -49,7 +49,7 @@ def _runs(study: Study, store: Store) -> Runs:
 
 
 def _of_shared_seeds(runs: Runs) -> Runs:
-    """Means are compared in a grid, so all of them are over the seeds that every setting which was run has."""
+    """Means are compared, so all of them are over the seeds that every setting which was run has."""
     shared = set.intersection(*({record["seed"] for record in records} for records in runs.values() if records), set(SEEDS))
     return {cell: [record for record in records if record["seed"] in shared] for cell, records in runs.items()}
 
@@ -65,9 +65,10 @@ def _steps(study: Study, runs: Runs) -> Sheet:
         other = others.get(row, row)
         step = None if other == row else paired_difference(records, mine[other])
         theirs = f"{paper[row] - paper[other]:+.2f}" if other != row and {row, other} <= set(paper) else "–"
-        published = f"{paper[row]:.2f}" if row in paper else "–"
-        rows.append((row, _score(records, "faa"), _score(records, "caa"), *difference_words(step)[:2], published, theirs))
-    columns = ("", "FAA", "CAA", f"against {against}", "95 % interval", "paper, CUB-200", f"there against {against}")
+        published = (f"{paper[row]:.2f}" if row in paper else "–", theirs) if paper else ()
+        rows.append((row, _score(records, "faa"), _score(records, "caa"), *difference_words(step)[:2], *published))
+    published = ("paper, CUB-200", f"there against {against}") if paper else ()
+    columns = ("", "FAA", "CAA", f"against {against}", "95 % interval", *published)
     return Sheet("", columns, tuple(rows), numbers=columns[1:])
 
 

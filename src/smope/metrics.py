@@ -1,6 +1,7 @@
-"""Numbers of a run, as pure functions of its accuracy matrix and its predictions. All in percent.
+"""Numbers of a run, as pure functions of its accuracy matrix, of its predictions, and of how often its experts were chosen.
 
-`accuracy[t][i]` is the accuracy on the test images of task i after task t, over all classes seen by then, i <= t.
+`accuracy[t][i]` is the accuracy on the test images of task i after task t, over all classes seen by then, i <= t. Accuracies are in
+percent, shares between 0 and 1.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Matrix = Sequence[Sequence[float]]
+Usage = Sequence[Sequence[Sequence[float]]]  #: pictures that chose each expert, by block, head and expert
 
 
 def task_averages(accuracy: Matrix) -> list[float]:
@@ -49,3 +51,26 @@ def sample_accuracy(predictions: Sequence[tuple[str, int, int]]) -> float:
     """
     right = sum(true == predicted for _, true, predicted in predictions)
     return 100.0 * right / len(predictions) if predictions else 0.0
+
+
+def collapsed_share(usage: Usage, pictures: float) -> float:
+    """Share of heads in which every picture of a task chose the same experts.
+
+    `usage` says how many of the pictures chose each expert, by block, head and expert. A picture chooses equally many experts of each
+    head, so all pictures chose the same ones exactly where each expert was chosen by all of them or by none.
+
+    >>> collapsed_share([[[3, 3, 0], [3, 2, 1]]], pictures=3)
+    0.5
+    """
+    heads = [head for block in usage for head in block]
+    return sum(all(count in (0, pictures) for count in head) for head in heads) / len(heads)
+
+
+def unused_share(usage: Usage) -> float:
+    """Share of experts that no picture chose.
+
+    >>> unused_share([[[3, 3, 0], [3, 2, 1]]]) == 1 / 6
+    True
+    """
+    counts = [count for block in usage for head in block for count in head]
+    return sum(count == 0 for count in counts) / len(counts)

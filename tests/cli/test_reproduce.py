@@ -19,6 +19,21 @@ def test_a_dry_run_lists_commands_and_runs_nothing(call, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "told"), [("collapse", "keys' rate / 100: task 1 of emoji-r-100/smope method.key_lr_multiplier=0.01"), ("theory", "400 fits")]
+)
+def test_a_dry_run_of_an_experiment_says_what_it_would_compute(call, tmp_path, name, told):
+    for how in (["--dry-run"], ["--emit", "slurm"]):
+        shown = call("reproduce", name, *how)
+        assert shown.exit_code == 0 and told in shown.stdout
+        assert not list(tmp_path.iterdir())
+
+
+def test_blocks_and_heads_that_are_no_numbers_are_an_error(call):
+    shown = call("reproduce", "frequencies", "--dry-run", "--block", "first")
+    assert shown.exit_code == 2 and "'first' names no blocks" in shown.stderr
+
+
 def test_a_run_that_several_cells_show_is_counted_and_listed_once(call):
     shown = call("reproduce", "task-lengths", "--seeds", "0", "--dry-run")
     commands = [line for line in shown.stdout.splitlines() if line.startswith("smope run")]

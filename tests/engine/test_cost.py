@@ -28,6 +28,15 @@ def test_smope_row_equals_the_paper_to_the_printed_digit():
     assert round(result["gflops"]["test"], 2) == test
 
 
+def test_ovors_short_prompt_in_two_blocks_is_the_papers_count_and_in_three_it_is_not():
+    """The paper's table of settings says blocks 1 to 3 and 4 to 5, its table of costs 0.26 M."""
+    params, *_ = paper_tables()["cost"]["rows"]["ovor"]
+    layouts = ({"g_blocks": [0, 1], "e_blocks": [2, 3, 4]}, {"g_blocks": [0, 1, 2], "e_blocks": [3, 4]})
+    counts = [cost("ovor", **SETTING, fields=fields)["trainable_parameters"] for fields in layouts]
+    assert counts == [(2 * 10 + 3 * 40) * 768 + 200 * 769, (3 * 10 + 2 * 40) * 768 + 200 * 769] == [261_320, 238_280]
+    assert [round(count / 1e6, 2) for count in counts] == [params, 0.24]
+
+
 def test_one_pass_of_vit_b16_is_33_7221_and_35_15_with_the_attention_products():
     shape = backbone_info("vit_base_patch16_224").shape
     plain = forward_flops(shape, 224, 200)

@@ -187,3 +187,27 @@ def test_cprompt_trains_as_published_on_the_data_of_all_methods(recipe):
 def test_cprompt_has_shorter_prompts_on_emoji_r():
     method = resolve(load_recipe("emoji-r/cprompt")).method
     assert (method["length"], method["second_length"]) == (10, 10)
+
+
+# the paper's table of settings: a_router, a_proto, eps, rate of the head, batch, TAP's epochs and ratio, backbone
+SMOPE = {
+    "imagenet-r/smope-5": (1e-4, 1e-5, 0.7, 2.5e-3, 64, 60, 2, "sup1k-b16"),
+    "imagenet-r/smope-10": (5e-5, 1e-4, 0.5, 2.5e-3, 64, 50, 6, "sup1k-b16"),
+    "imagenet-r/smope-20": (1e-4, 5e-5, 0.3, 2.5e-3, 64, 50, 4, "sup1k-b16"),
+    "cifar-100/smope": (1e-5, 1e-5, 0.4, 5e-3, 128, 50, 1, "sup1k-b16"),
+    "cub-200/smope": (1e-5, 5e-5, 0.4, 5e-3, 128, 50, 1, "sup21k-b16"),
+}
+
+
+@pytest.mark.parametrize("name", SMOPE)
+def test_smope_has_the_papers_numbers_on_every_set(name):
+    config = resolve(load_recipe(name))
+    method, train, tap = config.method, config.train, config.tap
+    found = (method["router_weight"], method["prototype_weight"], method["eps"], train.lr, train.batch_size, tap.epochs, tap.ratio)
+    assert (*found, config.backbone.name) == SMOPE[name]
+    assert (method["experts"], method["top_k"], method["blocks"]) == (25, 5, [0, 1, 2, 3, 4, 5])
+    assert (train.epochs, train.prompt_lr_multiplier, train.optimizer.kind, train.optimizer.weight_decay) == (20, 5, "adamw", 0)
+    kind, freeze = (
+        ("cosine-epoch", 0) if name == "cub-200/smope" else ("cosine", {"5": 80, "10": 40, "20": 20}.get(name.rpartition("-")[2], 80))
+    )
+    assert (train.schedule.kind, train.schedule.freeze_steps, train.schedule.off_by_one) == (kind, freeze, True)

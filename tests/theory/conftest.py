@@ -8,8 +8,8 @@ import torch
 from smope.theory.model import Problem
 
 
-@pytest.fixture
-def uneven() -> Problem:
+@pytest.fixture(params=[False, True], ids=["gelu", "linear"])
+def uneven(request: pytest.FixtureRequest) -> Problem:
     generator = torch.Generator().manual_seed(3)
     shapes = ((2, 4, 4), (2,), (2, 5), (2, 4, 4), (2, 10))
-    return Problem(*(0.7 * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes))
+    return Problem(*(0.7 * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes), linear=request.param)

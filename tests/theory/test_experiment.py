@@ -154,3 +154,14 @@ def test_of_several_starts_the_lowest_loss_counts() -> None:
     one, three = (replace(SMALL, starts=starts) for starts in (1, 3))
     losses = [[experiment.fit_once(made, "per-expert", 3, 500, seed).loss for made in (one, three)] for seed in range(4)]
     assert all(best <= first for first, best in losses) and any(best < first - 1e-6 for first, best in losses)
+
+
+def test_experts_that_are_not_strongly_identifiable_stay_further_from_the_truth() -> None:
+    """With an atom too many, and as many samples, the linear fit is a minimum too, but another distance away."""
+
+    def median(expert: str) -> float:
+        fits = [experiment.fit_once(replace(SMALL, expert=expert), "aggregated", 3, 4000, seed) for seed in range(3)]
+        assert max(fit.gradient_norm for fit in fits) < SMALL.tolerance
+        return sorted(fit.D for fit in fits)[1]
+
+    assert median("linear") > 2 * median("gelu")

@@ -18,7 +18,7 @@ def longhand(truth: Problem, x: list[float], atoms: list[list[float]], owners: l
 
     def expert(eta: list[float]) -> float:
         z = sum(eta[i] * x[i] for i in size) + eta[-1]
-        return z * 0.5 * (1 + math.erf(z / math.sqrt(2)))
+        return z if truth.linear else z * 0.5 * (1 + math.erf(z / math.sqrt(2)))
 
     above = below = 0.0
     for form, offset, eta in zip(truth.forms_FDD.tolist(), truth.offsets_F.tolist(), truth.fixed_FQ.tolist(), strict=True):
@@ -55,9 +55,11 @@ def test_aggregation_is_one_gate_and_its_absence_two() -> None:
         torch.testing.assert_close(gate @ gate.T, torch.eye(4, dtype=torch.float64))
 
 
-def test_an_unknown_gating_is_named() -> None:
+def test_an_unknown_gating_or_expert_is_named() -> None:
     with pytest.raises(ConfigError, match="'aggregated'"):
         problem("agregated")
+    with pytest.raises(ConfigError, match="'linear'"):
+        problem("aggregated", "linaer")
 
 
 def test_a_sample_is_g_plus_noise_of_the_size_asked_for() -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from smope.errors import SmopeError
 from smope.report.sheet import markdown
-from smope.report.theory import theory_figure, theory_sheet
+from smope.report.theory import complexity_figure, complexity_sheet, theory_figure, theory_sheet
 from smope.theory import Fit, Result, Settings, Slope
 
 SETTINGS = Settings(sizes=(100, 1000), seeds=2)
@@ -63,9 +63,20 @@ def test_the_table_puts_the_theorem_beside_each_slope(result: Result) -> None:
     rows = theory_sheet(result).rows
     assert len(rows) == 5 and rows[0][2:6] == ("2", "-0.50", "-0.480", "-0.610 to -0.390")
     assert rows[-1][3] == "-0.25"
+    other = replace(result, settings=replace(SETTINGS, expert="linear"))
+    assert {row[3] for row in theory_sheet(other).rows} == {"none"}  # it says nothing of them
 
 
 def test_an_unfinished_experiment_is_not_drawn(tmp_path: Path, result: Result) -> None:
     with pytest.raises(SmopeError, match="no slope"):
         theory_figure(replace(result, slopes=()), tmp_path / "theory")
     assert not list(tmp_path.iterdir())
+
+
+def test_samples_grow_by_the_inverse_of_the_slope(tmp_path: Path, result: Result) -> None:
+    alone = Slope("alone", "aggregated", 2, -0.5, -0.6, -0.4, (0.1, 0.03))
+    over = Slope("alone", "aggregated", 3, -0.5, -0.6, -0.4, (0.1, 0.03))  # in the over-specified fit only the crowded ones are shown
+    more = replace(result, slopes=(*result.slopes, alone, over))
+    crowded_row, alone_row = complexity_sheet(more).rows
+    assert crowded_row[2:] == ("-4", "-4.35", "-5.00 to -3.33") and alone_row[2:] == ("-2", "-2.00", "-2.50 to -1.67")
+    assert all(path.stat().st_size for path in complexity_figure(more, tmp_path / "complexity"))

@@ -20,6 +20,7 @@ from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.knowledge import Body, Knowledge
 from smope.data import Skipped
+from smope.metrics import unused_share
 from smope.phases import Chance
 
 _SHOWN = 5
@@ -113,7 +114,7 @@ def expert_share(knowledge: Knowledge) -> float | None:
     usage = knowledge.method.facts().get("usage")
     if usage is None:
         return None
-    return float((torch.tensor(usage) > 0).double().mean())
+    return 1 - unused_share(usage)
 
 
 @torch.no_grad()

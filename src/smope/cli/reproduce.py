@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import shlex
 import sys
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +30,7 @@ EXAMPLES = """\
 Examples:
   smope reproduce ablation --dataset emoji-r-100 --seeds 0-2
   smope reproduce main --dataset emoji-r --jobs 2
+  smope reproduce frequencies --dataset emoji-r-100 --seeds 0 --block 0-1 --head 1
   smope reproduce main --on ray --ray-address head:6379 --cpus 4 --gpus 1
   smope reproduce main --gpus 1 --emit slurm, then: sbatch reproduced/main.slurm
 """
@@ -43,6 +47,8 @@ def reproduce(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="Run it on this set.", show_default="the paper's own")] = None,
     backbone: Annotated[str | None, typer.Option(metavar="NAME", help="Run it on this backbone.", show_default="the recipes'")] = None,
     seeds: Annotated[str, typer.Option(metavar="SEEDS", help="Seeds of the runs, such as 0-4 or 0,2.")] = "0-4",
+    block: Annotated[str, typer.Option(metavar="BLOCKS", help="Blocks that a figure of single heads shows, from 0.")] = "0",
+    head: Annotated[str, typer.Option(metavar="HEADS", help="Heads of each of these blocks, from 0.")] = "0",
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables and figures go.")] = Path("reproduced"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and about how long; run nothing.")] = False,
     no_runs: Annotated[bool, typer.Option("--no-runs", help="Write the table from what is there; the rest stands as not yet run.")] = False,
@@ -65,18 +71,26 @@ def reproduce(
     way = Way(on, jobs, ray_address, cpus if emit is None else None, gpus)
     study = find_study(name)
     more = [f"backbone.name={backbone}"] if backbone else []
-    store = Store(STORES)
-    planned = plan(study.cells(dataset), read_seeds(seeds), store, more, study.beside) if study.runs else []
-    runs, absent = runs_of(planned), lacking(planned)
-    if study.runs:
-        say(console, f"{study.title}: {len(runs) - len(absent)} of {len(runs)} runs are there{_time(planned)}", "bold")
-    else:
+    store, numbers = Store(STORES), read_seeds(seeds)
+    places = list(itertools.product(read_seeds(block, "blocks"), read_seeds(head, "heads")))
+    stem = out / (f"{name}-{dataset}" if dataset else name)
+    if not study.runs:
+        planned = plan(study.cells(dataset), numbers[:1], store, more)
         say(console, f"{study.title}: needs no runs", "bold")
+        if dry_run or emit is not None:  # a script would have no runs to hand in
+            for line in _experiment_work(name, planned):
+                say(console, line)
+        else:
+            paths = _EXPERIMENTS[name](console, stem, planned)
+            say(console, "wrote " + ", ".join(str(path) for path in paths), "dim")
+        return
+    planned = plan(study.cells(dataset), numbers, store, more, study.beside)
+    runs, absent = runs_of(planned), lacking(planned)
+    say(console, f"{study.title}: {len(runs) - len(absent)} of {len(runs)} runs are there{_time(planned)}", "bold")
     if dry_run:
         for one in absent:
             say(console, f"{one.cell.command(one.seed, more)}{_work(one)}")
         return
-    stem = out / (f"{name}-{dataset}" if dataset else name)
     if emit is not None:
         _emit(console, planned, stem, more, cpus=cpus, gpus=gpus or 0, jobs=jobs)
         return
@@ -84,7 +98,7 @@ def reproduce(
     if absent and not no_runs:
         planned, failed = _run(console, planned, store, way)
     if failed is None or not study.figure:
-        _make(console, study, planned, store, stem, more)
+        _make(console, study, planned, store, stem, more, places)
     if failed is not None:
         raise failed
 
@@ -153,17 +167,17 @@ def _again() -> str:
     return shlex.join(["smope", *kept])
 
 
-def _make(console: Console, study: Study, planned: list[Planned], store: Store, stem: Path, more: list[str]) -> None:
+def _make(
+    console: Console, study: Study, planned: list[Planned], store: Store, stem: Path, more: list[str], places: list[tuple[int, int]]
+) -> None:
     from smope.reproduce.figures import figure
-    from smope.reproduce.tables import cost_table, missing, table
+    from smope.reproduce.tables import missing, table
     from smope.reproduce.work import write_table
 
-    if study.name == "theory":
-        paths = _theory(console, stem)
-    elif study.figure:
-        paths = figure(study, planned, store, stem)
+    if study.figure:
+        paths = figure(study, planned, store, stem, places=places)
     else:
-        sheet = table(study, planned) if study.runs else cost_table()
+        sheet = table(study, planned)
         paths = write_table(sheet, stem)
         if (absent := missing(planned, more)).rows:
             paths += write_table(absent, stem.with_name(f"{stem.name}-not-yet-run"))
@@ -171,7 +185,47 @@ def _make(console: Console, study: Study, planned: list[Planned], store: Store, 
     say(console, "wrote " + ", ".join(str(path) for path in paths), "dim")
 
 
-def _theory(console: Console, stem: Path) -> list[Path]:
+# -- what is computed without runs ---------------------------------------------------------------------------------------
+
+
+def _experiment_work(name: str, planned: list[Planned]) -> Iterator[str]:
+    """What an experiment would compute."""
+    from smope.theory import Settings
+
+    for one in planned:
+        passes = one.training_passes
+        tasks = one.config.data.tasks or 1
+        work = f", about {passes // tasks:,} image passes" if passes else ""
+        yield f"{one.cell.row}: task 1 of {' '.join(one.cell.words(one.seed))}{work}"
+    if name in ("theory", "theory-linear", "sample-complexity"):
+        made = Settings()
+        fits = len(made.settings) * len(made.atoms) * len(made.sizes) * made.seeds
+        yield f"{fits:,} fits of {made.sizes[0]:,} to {made.sizes[-1]:,} samples"
+
+
+def _cost(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
+    from smope.reproduce.tables import cost_table
+    from smope.reproduce.work import write_table
+
+    sheet = cost_table()
+    _show(console, sheet)
+    return write_table(sheet, stem)
+
+
+def _collapse(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
+    """The settings are kept one by one, so that it goes on where it was stopped."""
+    from smope.cli.progress import reporter
+    from smope.reproduce.collapse import collapse_figure, collapse_sheet, run_collapse
+    from smope.reproduce.work import write_table
+
+    with reporter(console) as progress:
+        result = run_collapse(planned, stem, progress)
+    sheet = collapse_sheet(result)
+    _show(console, sheet)
+    return [*collapse_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
+
+
+def _theory(console: Console, stem: Path, planned: list[Planned], expert: str = "gelu") -> list[Path]:
     """The theorem's experiment: fits are kept one by one, so that it goes on where it was stopped."""
     from smope.cli.progress import reporter
     from smope.report.theory import theory_figure, theory_sheet
@@ -179,7 +233,7 @@ def _theory(console: Console, stem: Path) -> list[Path]:
     from smope.theory import Settings, run_experiment
 
     with reporter(console) as progress:
-        result = run_experiment(Settings(), stem, progress)
+        result = run_experiment(Settings(expert=expert), stem, progress)
     sheet = theory_sheet(result)
     _show(console, sheet)
     return [*theory_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
@@ -195,6 +249,32 @@ def _show(console: Console, sheet: Sheet) -> None:
     for row in sheet.rows:
         grid.add_row(*row)
     console.print(grid)
+
+
+def _complexity(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
+    """Another view of the same fits, which are made where there are none."""
+    from smope.report.theory import complexity_figure, complexity_sheet
+    from smope.reproduce.work import write_table
+    from smope.theory import read_result
+    from smope.theory.experiment import RESULT
+
+    folder = next((one for one in (stem.with_name("theory"), *(store / "theory" for store in STORES)) if (one / RESULT).exists()), None)
+    if folder is None:
+        folder = stem.with_name("theory")
+        _theory(console, folder, planned)
+    result = read_result(folder)
+    sheet = complexity_sheet(result)
+    _show(console, sheet)
+    return [*complexity_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
+
+
+_EXPERIMENTS: dict[str, Callable[[Console, Path, list[Planned]], list[Path]]] = {
+    "cost": _cost,
+    "collapse": _collapse,
+    "theory": _theory,
+    "theory-linear": functools.partial(_theory, expert="linear"),
+    "sample-complexity": _complexity,
+}
 
 
 def verify(

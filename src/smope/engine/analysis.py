@@ -5,7 +5,7 @@
     scores    per head, five numbers of the proxy scores over test images and experts: least, quartiles, most
     key_pca   of one head: mean queries of test images and prefix keys in the plane of the queries' two widest directions
 
-Axes: N images, H heads, P experts, D dimensions of a head.
+Axes: N images, L prompted blocks, H heads, P experts, D dimensions of a head.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from smope.backbones import Block, FrozenViT
 from smope.config import RunConfig, validate
-from smope.data import ImageSet, Loader
+from smope.data import ImageSet, Loader, Transform
 from smope.engine import checkpoint
 from smope.engine.evaluation import held_out
 from smope.engine.run import CHECKPOINT, RECORD, prepare
@@ -63,28 +63,28 @@ def analyse(folder: Path, progress: Progress = SILENT) -> dict[str, Any]:
     checkpoint.restore_method(ready.method, method_tensors, folder / CHECKPOINT)
     ready.method.to(runtime.device)
     judged = [held_out(task, config.data.split == "tuning") for task in ready.stream]
-    query_NHD, score_NHP = _look(ready.method, ready.vit, [_loader(part, config, ready.transform) for part in judged])
+    query_NHD, raw_LNHP = look(ready.method, ready.vit, [in_order(part, config, ready.transform) for part in judged])
     block = ready.method.config.blocks[0]
     keys_PD = ready.method.keys_LHPD[0, 0].detach().cpu().double()
     result = {
-        "scores": {"block": block, "heads": _five_numbers(score_NHP)},
+        "scores": {"block": block, "heads": _five_numbers(raw_LNHP[0] * ready.method.shape.head_dim**-0.5)},
         "key_pca": {"block": block, "head": 0, **_plane(query_NHD[:, 0], keys_PD)},
     }
     write_json(folder / ANALYSIS, result)
     return result
 
 
-@torch.inference_mode()
-def _look(method: Smope, vit: FrozenViT, loaders: list[Loader]) -> tuple[Tensor, Tensor]:
-    """Mean queries N,H,D and scaled proxy scores N,H,P of the first prompted block."""
+@torch.no_grad()
+def look(method: Smope, vit: FrozenViT, loaders: list[Loader]) -> tuple[Tensor, Tensor]:
+    """Return mean queries N,H,D of the first prompted block and proxy scores L,N,H,P before the scale, as a prediction has them."""
     queries, scores = [], []
     for loader in loaders:
         for batch in loader.epoch(0):
             prompter = _Looking(method, method.config.blocks[0])
             method.feature(batch.images_B3HW.to(method.keys_LHPD.device), vit, prompter)
             queries.append(prompter.query_BHD.cpu().double())
-            scores.append(prompter.raw_LBHP[0].cpu().double() * method.shape.head_dim**-0.5)
-    return torch.cat(queries), torch.cat(scores)
+            scores.append(prompter.raw_LBHP.cpu().double())
+    return torch.cat(queries), torch.cat(scores, 1)
 
 
 def _five_numbers(score_NHP: Tensor) -> list[list[float]]:
@@ -107,6 +107,7 @@ def _plane(query_ND: Tensor, keys_PD: Tensor) -> dict[str, Any]:
     return {"inputs": points(query_ND[::step]), "keys": points(keys_PD), "explained": [round(value, 4) for value in share.tolist()]}
 
 
-def _loader(images: ImageSet, config: RunConfig, transform: Any) -> Loader:
+def in_order(images: ImageSet, config: RunConfig, transform: Transform) -> Loader:
+    """A loader of pictures as they are seen at test, for looking at a method that has its classes already or needs none."""
     rows = [0] * len(images)
     return Loader(images, rows, transform, config.eval_batch_size, seed=config.seed, address=("analysis",), augment=False, shuffle=False)

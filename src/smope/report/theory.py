@@ -38,6 +38,56 @@ def theory_figure(result: Result, stem: Path) -> list[Path]:
     return save(draw, stem, size, "Distance of the estimated prompt experts from the truth")
 
 
+def complexity_figure(result: Result, stem: Path) -> list[Path]:
+    """Draw how many samples an error of tau takes, for atoms alone in their cell and for those that share one."""
+
+    def draw(page: Any) -> None:
+        axes = page.add_subplot()
+        sizes, first = result.settings.sizes, result.settings.settings[0]
+        for slope in _of_atoms(result):
+            which = slope.quantity == "crowded"
+            look: dict[str, Any] = {"color": COLOURS[which], "marker": _MARKERS[which], "ms": 6, "lw": 1.6}
+            look |= {} if slope.setting == first else {"ls": "--", "mfc": "white"}
+            axes.plot(slope.medians, sizes, **look, label=f"{_QUANTITIES[slope.quantity]}, {NAMES[slope.setting]}: power {_power(slope)}")
+            if slope.setting == first:
+                power, tau = 1 / _EXPECTED[slope.quantity], slope.medians
+                guide = [_BELOW * sizes[0] * (one / tau[0]) ** power for one in tau]
+                axes.plot(tau, guide, color=INK, lw=0.9, ls=(0, (4, 3)))
+                axes.annotate(f"power {power:.0f}", (tau[0], guide[0]), xytext=(-8, 0), textcoords="offset points", ha="right", color=INK)
+        _dress(axes)
+        axes.set_xlabel("error tau: median distance from the truth", color=INK)
+        axes.set_title("samples n", loc="left", fontsize=FONT_POINTS, color=INK)
+        page.legend(frameon=False, fontsize=FONT_POINTS - 2, labelcolor=INK, loc="outside lower left")
+
+    return save(draw, stem, (5.6, 4.6), "Samples needed for an error of tau")
+
+
+def complexity_sheet(result: Result) -> Sheet:
+    """Return the power of tau by which the samples grow, beside what the paper concludes."""
+    rows = tuple(
+        (
+            _QUANTITIES[slope.quantity],
+            NAMES[slope.setting],
+            f"{1 / _EXPECTED[slope.quantity]:.0f}",
+            _power(slope),
+            f"{1 / slope.high:.2f} to {1 / slope.low:.2f}",
+        )
+        for slope in _of_atoms(result)
+    )
+    columns = ("error", "score aggregation", "theorem", "power of tau", "95 % over seeds")
+    return Sheet("sample-complexity", columns, rows, numbers=columns[2:], notes=(_note(result),))
+
+
+def _of_atoms(result: Result) -> list[Slope]:
+    """Slopes of distances: alone in the exact fit, crowded in the over-specified one."""
+    exact = min(result.settings.atoms)
+    return [one for one in result.slopes if one.quantity == "crowded" or (one.quantity == "alone" and one.atoms == exact)]
+
+
+def _power(slope: Slope) -> str:
+    return f"{1 / slope.slope:.2f}"
+
+
 def theory_sheet(result: Result) -> Sheet:
     """Slopes with their intervals, beside what the paper proves."""
     rows = tuple(
@@ -45,7 +95,7 @@ def theory_sheet(result: Result) -> Sheet:
             _QUANTITIES[slope.quantity],
             NAMES[slope.setting],
             str(slope.atoms),
-            f"{_EXPECTED[slope.quantity]:.2f}",
+            f"{_EXPECTED[slope.quantity]:.2f}" if result.settings.expert == "gelu" else "none",
             f"{slope.slope:.3f}",
             f"{slope.low:.3f} to {slope.high:.3f}",
             f"{slope.medians[0]:.3g} to {slope.medians[-1]:.3g}",
@@ -71,6 +121,18 @@ def _draw_panel(axes: Axes, result: Result, atoms: int) -> None:
     _draw_guide(axes, result.settings.sizes, min(slope.medians[0] for slope in slopes))
     for index, slope in enumerate(slopes):
         _draw_slope(axes, result, slope, index, aside=_ASIDE ** (2 * index - 1) if len(slopes) > 1 else 1.0)
+    _dress(axes)
+    axes.set_xlabel("samples n", color=INK)
+    true = len(set(cell for fit in result.fits for cell in fit.cells))
+    extra = "exact" if atoms == true else "over-specified"
+    axes.set_title(f"{atoms} atoms for {true} true ones: {extra}", loc="left", fontsize=FONT_POINTS, color=INK)
+    # the lines fall to the right: above them is room for words
+    axes.set_ylim(top=_HEADROOM * max(fit.D for fit in result.fits))
+    axes.legend(frameon=False, loc="upper right", fontsize=FONT_POINTS - 2, labelcolor=INK, handletextpad=0.4, borderaxespad=0.1)
+
+
+def _dress(axes: Axes) -> None:
+    """Logarithms both ways, in plain numbers."""
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
@@ -82,13 +144,6 @@ def _draw_panel(axes: Axes, result: Result, atoms: int) -> None:
     axes.spines["bottom"].set_color(INK)
     axes.tick_params(axis="y", length=0, labelcolor=INK, which="both")
     axes.tick_params(axis="x", color=INK, labelcolor=INK, which="both")
-    axes.set_xlabel("samples n", color=INK)
-    true = len(set(cell for fit in result.fits for cell in fit.cells))
-    extra = "exact" if atoms == true else "over-specified"
-    axes.set_title(f"{atoms} atoms for {true} true ones: {extra}", loc="left", fontsize=FONT_POINTS, color=INK)
-    # the lines fall to the right: above them is room for words
-    axes.set_ylim(top=_HEADROOM * max(fit.D for fit in result.fits))
-    axes.legend(frameon=False, loc="upper right", fontsize=FONT_POINTS - 2, labelcolor=INK, handletextpad=0.4, borderaxespad=0.1)
 
 
 def _draw_slope(axes: Axes, result: Result, slope: Slope, index: int, aside: float) -> None:

@@ -20,7 +20,8 @@ from smope.recipes import list_recipes
 from smope.reproduce.plan import Cell
 
 _LENGTHS = (5, 10, 20, 50)
-_WEIGHTS = ("1e-5", "5e-5", "1e-4")
+_EPS = ("0", *(f"0.{tenth}" for tenth in range(1, 10)), "1.0")
+_WEIGHTS = ("5e-6", "1e-5", "5e-5", "1e-4", "5e-4", "1e-3")  #: the values that the paper searched
 _TRAINED = (ANALYSIS, CHECKPOINT)  #: the first is made of the second
 
 
@@ -34,11 +35,8 @@ class Study:
     figure: bool = False
     ground: str = "emoji-r"  #: the set it is run on where the paper's own cannot be
     beside: tuple[str, ...] = ()  #: files of a run's folder of which it needs one besides the record
-
-    @property
-    def runs(self) -> bool:
-        """Whether it needs runs at all."""
-        return self.name not in ("cost", "theory")
+    runs: bool = True  #: its cells are whole runs with records
+    heads: bool = False  #: it shows single heads, which can be named
 
 
 @cache
@@ -106,8 +104,37 @@ def _noise(dataset: str | None) -> list[Cell]:
 
 def _epsilon(dataset: str | None) -> list[Cell]:
     recipe = recipe_of("smope", dataset or "imagenet-r")
-    values = ("0", "0.2", "0.4", "0.7", "1.0")
-    return [Cell("eps", value, recipe, (f"method.eps={value}",)) for value in values]
+    return [Cell("eps", value, recipe, (f"method.eps={value}",)) for value in _EPS]
+
+
+def _prototypes(dataset: str | None) -> list[Cell]:
+    """The paper's table on the prototype loss is not in its source; this stands in its place."""
+    recipe = recipe_of("smope", dataset or "cub-200")
+    rows = {"important": "method.prototypes=important", "all": "method.prototypes=all", "none": "method.prototype_weight=0"}
+    return [Cell(row, "", recipe, (change,)) for row, change in rows.items()]
+
+
+def _prefix_site(dataset: str | None) -> list[Cell]:
+    recipe = recipe_of("smope", dataset or "cub-200")
+    return [Cell(site, "", recipe, (f"method.prefix_site={site}",)) for site in ("post", "pre")]
+
+
+_COLLAPSE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("as the recipe", ()),
+    ("router: the released one", ("method.router=margin",)),
+    ("router weight 1e-3", ("method.router_weight=1e-3",)),
+    ("no router loss", ("method.router_weight=0",)),
+    ("keys' rate / 10", ("method.key_lr_multiplier=0.1",)),
+    ("keys' rate / 100", ("method.key_lr_multiplier=0.01",)),
+    ("Adam's eps 1e-3", ("train.optimizer.eps=1e-3",)),
+    ("start in [0, 0.1)", ("method.init_scale=0.1",)),
+)
+
+
+def _collapse(dataset: str | None) -> list[Cell]:
+    """One thing of the recipe is changed in each setting."""
+    recipe = recipe_of("smope", dataset or "emoji-r-100")
+    return [Cell(row, "", recipe, change) for row, change in _COLLAPSE]
 
 
 def _prompt_length(dataset: str | None) -> list[Cell]:
@@ -159,14 +186,16 @@ STUDIES: dict[str, Study] = {
         Study("main", "FAA and CAA of all methods", _main),
         Study("task-lengths", "FAA and CAA by the number of tasks", _lengths),
         Study("self-supervised", "FAA and CAA on self-supervised backbones", _self_supervised),
-        Study("cost", "learnable parameters and GFLOPs", _nothing),
+        Study("cost", "learnable parameters and GFLOPs", _nothing, runs=False),
         Study("ablation", "one thing more a row", _ablation, ground="emoji-r-100"),
         Study("noise", "kinds of noise on the selection", _noise, ground="emoji-r-100"),
         Study("prompt-length", "FAA by experts and chosen experts", _prompt_length, ground="emoji-r-100"),
         Study("loss-weights", "FAA by the weights of router and prototype loss", _loss_weights, ground="emoji-r-100"),
+        Study("prototypes", "whose old keys the prototype loss keeps", _prototypes, ground="emoji-r-100"),
+        Study("prefix-site", "prompts after W_K and W_V, or before", _prefix_site, ground="emoji-r-100"),
         Study("epsilon", "FAA against eps", _epsilon, figure=True, ground="emoji-r-100"),
-        Study("frequencies", "how often each expert is chosen, by eps", _frequencies, figure=True, ground="emoji-r-100"),
-        Study("frequency-evolution", "how often each expert is chosen, task by task", _one_run, figure=True),
+        Study("frequencies", "how often each expert is chosen, by eps", _frequencies, figure=True, ground="emoji-r-100", heads=True),
+        Study("frequency-evolution", "how often each expert is chosen, task by task", _one_run, figure=True, heads=True),
         Study("score-distribution", "proxy scores of each head of the first block", _one_run, figure=True, beside=_TRAINED),
         Study("key-pca", "one head's inputs and its prefix keys", _one_run, figure=True, beside=_TRAINED),
         Study(
@@ -178,7 +207,10 @@ STUDIES: dict[str, Study] = {
             beside=(HISTORY,),
         ),
         Study("accuracy-curves", "accuracy after each task", _curves, figure=True),
-        Study("theory", "the Voronoi loss against the number of samples", _nothing, figure=True),
+        Study("collapse", "why experts collapse", _collapse, figure=True, ground="emoji-r-100", runs=False),
+        Study("theory", "the Voronoi loss against the number of samples", _nothing, figure=True, runs=False),
+        Study("theory-linear", "the same with experts that are not strongly identifiable", _nothing, figure=True, runs=False),
+        Study("sample-complexity", "samples needed for an error of tau", _nothing, figure=True, runs=False),
     )
 }
 
@@ -190,8 +222,8 @@ def find_study(name: str) -> Study:
     return STUDIES[name]
 
 
-def read_seeds(text: str) -> list[int]:
-    """Seeds as people write them.
+def read_seeds(text: str, what: str = "seeds") -> list[int]:
+    """Seeds, or other numbers, as people write them.
 
     >>> read_seeds("0-2,5")
     [0, 1, 2, 5]
@@ -205,7 +237,7 @@ def read_seeds(text: str) -> list[int]:
                 raise ValueError(f"{part} runs backwards")
             seeds += named
     except ValueError:
-        raise ConfigError(f"'{text}' names no seeds.", "Write them like 0-4, or 0,2.") from None
+        raise ConfigError(f"'{text}' names no {what}.", "Write them like 0-4, or 0,2.") from None
     return list(dict.fromkeys(seeds))
 
 

@@ -102,7 +102,7 @@ def run_experiment(settings: Settings, folder: Path, progress: Progress = SILENT
 def fit_once(settings: Settings, setting: str, atoms: int, n: int, seed: int) -> Fit:
     """Draw a sample and fit it from every start; depends on nothing but its arguments."""
     began = time.process_time()
-    truth = problem(setting)
+    truth = problem(setting, settings.expert)
     data = sample(truth, n, settings.noise, seed)
     low_P, high_P = settings.box(data.x_ND.shape[1])
     experts = range(len(truth.atoms_EP))

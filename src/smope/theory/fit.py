@@ -45,6 +45,7 @@ class Objective:
     def __init__(self, problem: Problem, data: Sample, owners: Sequence[int]) -> None:
         size, inputs = data.x_ND.shape
         self.shape = (len(owners), 2 * inputs + 2)
+        self._linear = problem.linear
         self._y_N = data.y_N
         self._inputs_IN = torch.cat([torch.ones(1, size, dtype=torch.float64), data.x_ND.T])
         first, second = torch.triu_indices(inputs + 1, inputs + 1)
@@ -75,19 +76,19 @@ class Objective:
         scores_KN, pre_KN = ((self._forms_ZIT @ flat_T) @ self._inputs_IN).chunk(2)
         share = torch.softmax(torch.cat([self._fixed_scores_FN, scores_KN]), 0)
         fixed_share_FN, share_KN = share.split([len(self._fixed_scores_FN), len(scores_KN)])
-        cdf_KN = normal_cdf(pre_KN)
-        output_KN = pre_KN * cdf_KN
+        cdf_KN = None if self._linear else normal_cdf(pre_KN)
+        output_KN = pre_KN if cdf_KN is None else pre_KN * cdf_KN
         g_N = (fixed_share_FN * self._fixed_outputs_FN).sum(0) + (share_KN * output_KN).sum(0)
         return _Evaluation(share_KN, pre_KN, cdf_KN, output_KN - g_N, g_N - self._y_N)
 
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """A mixture at every sample; `surplus` is an expert's output minus the mixture's."""
+    """A mixture at every sample; `surplus` is an expert's output minus the mixture's. Linear experts have no `cdf`."""
 
     share_KN: Tensor
     pre_KN: Tensor
-    cdf_KN: Tensor
+    cdf_KN: Tensor | None
     surplus_KN: Tensor
     residual_N: Tensor
 
@@ -101,12 +102,16 @@ class _Evaluation:
 
     @cached_property
     def expert_slope_KN(self) -> Tensor:
-        """GELU'(z)"""
+        """GELU'(z), or 1"""
+        if self.cdf_KN is None:
+            return torch.ones_like(self.pre_KN)
         return self.cdf_KN + self.pre_KN * self.density_KN
 
     @property
     def expert_bend_KN(self) -> Tensor:
-        """GELU''(z)"""
+        """GELU''(z), or 0"""
+        if self.cdf_KN is None:
+            return torch.zeros_like(self.pre_KN)
         return (2 - self.pre_KN.square()) * self.density_KN
 
 

@@ -22,6 +22,7 @@ class Settings:
     sizes: tuple[int, ...] = (1_000, 3_162, 10_000, 31_623, 100_000)
     seeds: int = 20
 
+    expert: str = "gelu"  #: or "linear", which is not strongly identifiable
     noise: float = 0.1  #: standard deviation of Y around g
     start_noise: float = 0.1  #: standard deviation of the start around the truth; the same for all sizes, so that it makes no slope
     starts: int = 2  #: for each way to give the extra atoms to true experts; the lowest loss is kept
@@ -36,7 +37,7 @@ class Settings:
         for name in self.settings:
             if name not in GATINGS:
                 raise ConfigError(f"There is no setting {name!r}.", nearest(name, GATINGS))
-        true = len(problem(GATINGS[0]).atoms_EP)
+        true = len(problem(GATINGS[0], self.expert).atoms_EP)
         for atoms in self.atoms:
             if atoms < true:
                 raise ConfigError(f"{atoms} atoms cannot make a truth of {true}.", f"Fit at least {true}.")
