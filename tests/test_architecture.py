@@ -80,7 +80,7 @@ def picture(colour: str, seed: int) -> Image.Image:
 
 
 def taught() -> ContinualClassifier:
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=FIELDS)
+    classifier = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=FIELDS)
     classifier.learn([(picture(colour, seed), colour) for colour in COLOURS for seed in range(8)])
     return classifier
 

@@ -89,7 +89,7 @@ def test_what_a_class_adds_to_an_adapter_is_what_the_law_says(tmp_path):
         "tap.steps=2",
         "threads=1",
     )
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=overrides)
+    classifier = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=overrides)
     chance, sizes = np.random.default_rng(0), []
     for classes in ("ab", "cde"):
         pictures = [(chance.integers(0, 256, (16, 16, 3), np.uint8), name) for name in classes for _ in range(6)]

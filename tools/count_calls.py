@@ -126,7 +126,7 @@ def _draw(colour: str, seed: int) -> Image.Image:
 
 def _taught() -> ContinualClassifier:
     """A classifier that knows enough to be calibrated and to say "none of these"."""
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=FIELDS)
+    classifier = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=FIELDS)
     classifier.learn([(_draw(colour, seed), colour) for colour in COLOURS for seed in range(40)])
     return classifier
 

@@ -49,7 +49,7 @@ def taught(path: Path) -> None:
     """A model of three colours."""
     from smope import ContinualClassifier
 
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=QUICK)
+    classifier = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=QUICK)
     classifier.learn([(draw(colour, seed), colour) for colour in ("red", "blue", "green") for seed in range(20)])
     classifier.save(path)
 

@@ -63,7 +63,7 @@ def make() -> Make:
     """make(method="ncm", ...): an untaught classifier."""
 
     def made(*overrides: str, **changes: object) -> ContinualClassifier:
-        values = {"backbone": "vit-tiny-test", "image_size": 16, "overrides": [*QUICK, *overrides], **changes}
+        values = {"backbone": "vit-tiny-test", "image_size": 16, "method": "smope", "overrides": [*QUICK, *overrides], **changes}
         return ContinualClassifier(**values)  # type: ignore[arg-type]
 
     return made
@@ -73,7 +73,7 @@ def make() -> Make:
 def taught_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three colours, learned in two updates."""
     path = tmp_path_factory.mktemp("taught") / "shop.smope"
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=QUICK)
+    classifier = ContinualClassifier("vit-tiny-test", image_size=16, method="smope", overrides=QUICK)
     classifier.learn(pairs("red", "blue", count=24))
     classifier.learn(pairs("green", count=12))
     classifier.save(path)

@@ -31,7 +31,7 @@ def test_auto_takes_the_fallback_and_says_why(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(frozen, "load_backbone", stand_in)
     monkeypatch.setattr(frozen, "FALLBACK", "vit-tiny-test")
-    classifier = ContinualClassifier(image_size=16, overrides=QUICK)
+    classifier = ContinualClassifier(image_size=16, method="smope", overrides=QUICK)
     assert asked == []  # made in no time; loaded when needed
     report = classifier.learn(pairs("red", "blue", count=4))
     assert asked == ["dinov2-s14-reg", "vit-tiny-test"]
@@ -46,7 +46,7 @@ def test_auto_takes_the_published_weights_where_they_can_be_had_and_loading_neve
     real = frozen.load_backbone
     monkeypatch.setattr(frozen, "PREFERRED", "vit-tiny-test")
     monkeypatch.setattr(frozen, "load_backbone", lambda name, **options: (asked.append(name), real(name, **options))[1])
-    classifier = ContinualClassifier(image_size=16, overrides=QUICK)
+    classifier = ContinualClassifier(image_size=16, method="smope", overrides=QUICK)
     classifier.learn(pairs("red", "blue", count=4))
     classifier.save(tmp_path / "a.smope")
     monkeypatch.setattr(frozen, "PREFERRED", "another")
@@ -55,12 +55,12 @@ def test_auto_takes_the_published_weights_where_they_can_be_had_and_loading_neve
 
 def test_auto_heeds_its_settings_and_does_not_pass_over_the_users_own_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(frozen, "PREFERRED", "vit-tiny-test")
-    thrifty = ContinualClassifier(image_size=16, overrides=[*QUICK, "train.checkpointing=true"])
+    thrifty = ContinualClassifier(image_size=16, method="smope", overrides=[*QUICK, "train.checkpointing=true"])
     assert thrifty._ready().vit.checkpointing
     monkeypatch.setattr(frozen, "PREFERRED", "dinov2-s14-reg")
     monkeypatch.setattr(frozen, "FALLBACK", "vit-tiny-test")
     with pytest.raises(SmopeError, match=r"typo\.pth"):
-        ContinualClassifier(image_size=28, overrides=QUICK, backbone_file=tmp_path / "typo.pth")._ready()
+        ContinualClassifier(image_size=28, method="smope", overrides=QUICK, backbone_file=tmp_path / "typo.pth")._ready()
 
 
 def test_the_document_holds_the_defaults() -> None:

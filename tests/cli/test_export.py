@@ -17,7 +17,7 @@ from .conftest import QUICK, Call
 @pytest.fixture(scope="session")
 def taught_shop(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("shop") / "shop.smope"
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=QUICK)
+    classifier = ContinualClassifier("vit-tiny-test", image_size=16, method="smope", overrides=QUICK)
     classifier.learn(shapes / "train")
     classifier.save(path)
     return path

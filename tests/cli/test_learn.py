@@ -20,7 +20,7 @@ from smope.files import lock
 
 from .conftest import QUICK, Call, invoke
 
-NEW = ["--backbone=vit-tiny-test", "--image-size=16", *(f"--set={word}" for word in QUICK)]
+NEW = ["--backbone=vit-tiny-test", "--method=smope", "--image-size=16", *(f"--set={word}" for word in QUICK)]
 
 
 @pytest.fixture(scope="session")
@@ -82,7 +82,7 @@ def test_two_processes_learn_what_one_would_to_the_bit(shop: Path, start: Any, m
     process = start("learn", "shop.smope", months / "march", "-q")  # January was learned in this one
     out, err = process.communicate()
     assert process.returncode == 0 and out == "", err
-    together = ContinualClassifier("vit-tiny-test", image_size=16, overrides=QUICK)
+    together = ContinualClassifier("vit-tiny-test", image_size=16, method="smope", overrides=QUICK)
     together.learn(months / "january")
     together.learn(months / "march")
     together.save(tmp_path / "together.smope")

@@ -15,6 +15,7 @@ from smope.classifier.adapter import read
 Call = Callable[..., Result]
 NEW = [
     "--backbone=vit-tiny-test",
+    "--method=smope",
     "--image-size=16",
     *(
         f"--set={word}"

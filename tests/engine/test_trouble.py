@@ -72,7 +72,7 @@ def test_a_full_disk_leaves_the_adapter_as_it_was(tmp_path, monkeypatch):
 
 def taught():
     short = ["train.epochs=1", "threads=1", "method.experts=4", "method.top_k=2", "method.blocks=[0]", "tap.steps=2"]
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=short)
+    classifier = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=short)
     with tempfile.TemporaryDirectory() as folder:
         classifier.learn(scene.draw_classes(Path(folder), ("blue", "red"), 4))
     return classifier

@@ -25,7 +25,7 @@ from smope.engine.checkpoint import RunState
 
 from .mutate import SECRET, STRANGE, Bent, bent, bent_json, case, fuzz
 
-TINY = {"backbone": "vit-tiny-test", "image_size": 16}
+TINY = {"backbone": "vit-tiny-test", "method": "smope", "image_size": 16}
 _DTYPES = [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.bool, torch.float8_e4m3fn]
 
 

@@ -28,7 +28,7 @@ from smope.serve.model import Model
 
 COLOURS = {"red": (220, 40, 40), "blue": (40, 60, 220), "green": (30, 180, 60), "white": (250, 250, 250)}
 QUICK = ["method.experts=4", "method.top_k=2", "method.blocks=[0,1]", "train.epochs=3", "tap.steps=20", "threads=1"]
-NEW = {"backbone": "vit-tiny-test", "image_size": 16, "overrides": QUICK}
+NEW = {"backbone": "vit-tiny-test", "method": "smope", "image_size": 16, "overrides": QUICK}
 HERE = "http://127.0.0.1:8000"
 Serve = Callable[..., AbstractContextManager[TestClient]]
 

@@ -100,7 +100,7 @@ def _adapters(corpus: Path, scratch: Path) -> Callable[[bytes], None]:
     from soak import scene
 
     small = [option.removeprefix("--set=") for option in scene.new_adapter_options() if option.startswith("--set=")]
-    taught = ContinualClassifier("vit-tiny-test", image_size=16, overrides=small)
+    taught = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=small)
     taught.learn(scene.draw_classes(scratch / "pictures", scene.COLOURS[:2], 4))
     taught.save(corpus / "whole.smope")
     path = scratch / "fuzzed.smope"

@@ -75,7 +75,7 @@ def tried(seconds: int, seed: int = 0, phases: str = "coverage,fuzzing,stateful"
 
 def _teach(file: Path, pictures: Path) -> None:
     settings = [option.removeprefix("--set=") for option in scene.new_adapter_options() if option.startswith("--set=")]
-    classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=settings)
+    classifier = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=settings)
     classifier.learn(scene.draw_classes(pictures, scene.COLOURS, 6))
     classifier.save(file)
 

@@ -58,4 +58,4 @@ def recipe(path: Path, root: Path, **changes: Any) -> Path:
 def new_adapter_options() -> list[str]:
     """What `smope learn` needs for a small adapter."""
     fields = ("method.experts=4", "method.top_k=2", "method.blocks=[0,1]", "train.epochs=2", "tap.steps=10", "threads=1")
-    return ["--backbone=vit-tiny-test", "--image-size=16", *(f"--set={field}" for field in fields)]
+    return ["--backbone=vit-tiny-test", "--method=smope", "--image-size=16", *(f"--set={field}" for field in fields)]

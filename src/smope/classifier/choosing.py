@@ -7,6 +7,7 @@ Axes: L prompted blocks, H heads, P experts, B pictures.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -69,8 +70,8 @@ def choices(known: Knowledge, feed: Feed, images: ImageSet) -> dict[int, Tensor]
 def _chosen(known: Knowledge, feed: Feed, update: Update, images: ImageSet) -> list[Tensor]:
     for collect in known.method.observations(update):
         with feed.runtime.autocast():
-            seen = [collect.step(batch, feed.vit) for batch in feed.in_order(images, known.labels, "choices")]
-        chosen = [step["chosen"] for step in seen if "chosen" in step]
+            steps = (collect.step(batch, feed.vit) for batch in feed.in_order(images, known.labels, "choices"))
+            chosen = [step["chosen"] for step in itertools.takewhile(lambda step: "chosen" in step, steps)]
         if chosen:
             return [tensor for tensor in chosen if isinstance(tensor, Tensor)]
     return []

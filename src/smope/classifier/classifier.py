@@ -60,7 +60,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         self,
         backbone: str = AUTO,
         *,
-        method: str = "smope",
+        method: str = "linear",
         image_size: int = 224,
         seed: int = 0,
         false_alarm: float = 0.05,

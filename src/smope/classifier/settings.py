@@ -12,7 +12,7 @@ from pydantic import Field
 from smope.config import RunConfig, Section
 from smope.errors import ConfigError
 from smope.methods import resolve
-from smope.recipes import load_recipe
+from smope.recipes import apply_overrides, load_recipe
 
 RECIPE = "_classifier"
 AUTO = "auto"
@@ -56,13 +56,17 @@ class Settings(Section):
 
 
 def plan(backbone: str, method: str, image_size: int, seed: int, overrides: Sequence[str]) -> RunConfig:
-    """The resolved config of a classifier. A method other than the document's comes with its own defaults and the document's TAP."""
+    """The resolved config of a classifier.
+
+    A method other than the document's comes with its own head and defaults, and with the document's TAP.
+    """
     _check_own(overrides)
-    values = load_recipe(RECIPE)
     own = [f"backbone.name={backbone}", f"backbone.image_size={image_size}"]
+    values = load_recipe(RECIPE, own, seed)
     if values["method"]["name"] != method:
-        own.append(f"method.name={method}")
-    return resolve(load_recipe(RECIPE, [*own, *overrides], seed))
+        usual = ("method", "head", "adapt")
+        values = {**{key: value for key, value in values.items() if key not in usual}, "method": {"name": method}}
+    return resolve(apply_overrides(values, overrides))
 
 
 def differences(config: RunConfig) -> tuple[str, ...]:

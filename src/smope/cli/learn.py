@@ -32,7 +32,7 @@ def learn(
     image_size: ImageSize = None,
     backbone_file: Weights = None,
     method: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How a new adapter learns; `smope methods` lists them.", show_default="smope")
+        str | None, typer.Option(metavar="NAME", help="How a new adapter learns; `smope methods` lists them.", show_default="linear")
     ] = None,
     settings: Overrides = None,
     new: Annotated[bool, typer.Option("--new", help="Begin anew if the file is there; the old one is kept as FILE.smope.before.")] = False,
