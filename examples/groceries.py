@@ -164,7 +164,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("groceries.png"), help="the picture to write (groceries.png)")
     parser.add_argument("--backbone", default="dinov2-s14-reg-mri", help="a name from `smope backbones`")
     parser.add_argument("--image-size", type=int, default=112, help="side of what the backbone sees, in pixels (112)")
-    parser.add_argument("--set", action="append", default=["train.epochs=8"], metavar="KEY=VALUE", help="as in `smope learn`")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in `smope learn`")
     given = parser.parse_args()
     classifier = ContinualClassifier(given.backbone, image_size=given.image_size, overrides=given.set)
     weeks = live_through(classifier)
