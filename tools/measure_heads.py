@@ -39,7 +39,6 @@ HEADS_TRIED: dict[str, dict[str, Any]] = {
     "ridge, evened up": {"name": "ridge", "even": True},
     "lda": {"name": "lda"},
     "ridge-lda": {"name": "ridge-lda"},
-    "kernel": {"name": "kernel"},
 }
 CHOSEN = HEADS_TRIED["ridge-lda"]
 FOLDS = 5
