@@ -149,7 +149,7 @@ def rates(results: Path) -> Rates:
 
 def classifier_config() -> RunConfig:
     """What `ContinualClassifier` learns with."""
-    return resolve(load_recipe("_classifier"))
+    return resolve(load_recipe("_classifier-trained"))
 
 
 def pixels_factor(name: str, size: int, against: int) -> float:

@@ -12,9 +12,9 @@ from pydantic import Field
 from smope.config import RunConfig, Section
 from smope.errors import ConfigError
 from smope.methods import resolve
-from smope.recipes import apply_overrides, load_recipe
+from smope.recipes import load_recipe
 
-RECIPE = "_classifier"
+RECIPE, TRAINED = "_classifier", "_classifier-trained"  #: without training, and for methods that train
 AUTO = "auto"
 _NOTHING = object()
 #: keys that are arguments of the classifier itself
@@ -56,17 +56,13 @@ class Settings(Section):
 
 
 def plan(backbone: str, method: str, image_size: int, seed: int, overrides: Sequence[str]) -> RunConfig:
-    """The resolved config of a classifier.
-
-    A method other than the document's comes with its own head and defaults, and with the document's TAP.
-    """
+    """The resolved config of a classifier. A method other than the documents' comes with its own defaults and their TAP."""
     _check_own(overrides)
+    recipe = RECIPE if load_recipe(RECIPE)["method"]["name"] == method else TRAINED
     own = [f"backbone.name={backbone}", f"backbone.image_size={image_size}"]
-    values = load_recipe(RECIPE, own, seed)
-    if values["method"]["name"] != method:
-        usual = ("method", "head", "adapt")
-        values = {**{key: value for key, value in values.items() if key not in usual}, "method": {"name": method}}
-    return resolve(apply_overrides(values, overrides))
+    if load_recipe(recipe)["method"]["name"] != method:
+        own.append(f"method.name={method}")
+    return resolve(load_recipe(recipe, [*own, *overrides], seed))
 
 
 def differences(config: RunConfig) -> tuple[str, ...]:
