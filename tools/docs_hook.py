@@ -21,6 +21,7 @@ import docs_scale
 import docs_speed
 import docs_studies
 import measure_classifier
+import measure_heads
 import overhead
 import readme_tables
 import soak.report as soak_report
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MAKERS: dict[str, Callable[[], str]] = {
     "results": lambda: docs_results.sets(ROOT / "results"),
     "heads": lambda: readme_tables.heads(ROOT / "results") + "\n" + readme_tables.head_differences(ROOT / "results"),
+    "measured": lambda: measure_heads.page(read_json(ROOT / "results" / "heads.json")),
     "paper": lambda: docs_results.paper(ROOT / "results"),
     "studies": lambda: docs_studies.studies(ROOT / "results"),
     "promised": lambda: docs_results.promised(ROOT / "results"),

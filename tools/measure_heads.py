@@ -12,7 +12,7 @@ what classes with many pictures take from classes with few.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from smope.labels import LabelSpace
 from smope.methods import resolve
 from smope.phases import Batch, Chance
 from smope.recipes import load_recipe
+from smope.report.sheet import Sheet, markdown
 
 GROUNDS = ("emoji-r", "cifar-10", "quickdraw", "groceries", "emoji-r-focus")
 HEADS_TRIED: dict[str, dict[str, Any]] = {
@@ -196,6 +197,44 @@ def calibration_error(score_NC: Tensor, pictures: Pictures, bins: int = 15) -> f
     right_N = (answer_N == pictures.row_N).double()
     parts = [part for part in sure_N.argsort().tensor_split(bins) if len(part)]
     return sum(float((sure_N[part].double().mean() - right_N[part].mean()).abs()) * len(part) for part in parts) / len(sure_N)
+
+
+def page(found: dict[str, Any]) -> str:
+    """The tables of the documentation."""
+    grounds = found["grounds"]
+    columns = ("", *grounds)
+
+    def rows(names: Sequence[str], cell: Callable[[dict[str, Any], str], str]) -> tuple[tuple[str, ...], ...]:
+        return tuple((name, *(cell(measured, name) for measured in grounds.values())) for name in names)
+
+    def chosen(measured: dict[str, Any], name: str) -> str:
+        one = measured["choice"][name]
+        best = one["best fixed strength"]
+        return f"{one['accuracy']:.2f}" + (f" ({best:.2f})" if best else "")
+
+    labels, small = "equal labels, %", "small classes"
+    parts = (*(name for name in next(iter(grounds.values()))["FAA"] if name not in ("sketch", "exact")),)
+    judged_rows = (
+        *rows(("sketch", "exact"), lambda measured, name: f"{measured['FAA'][name]:.2f}"),
+        *rows(parts, lambda measured, name: f"{measured['FAA'][name]:.2f}; {measured[name][labels]:.1f} % of labels as at once"),
+        *rows(("expected calibration error",), lambda measured, name: f"{measured[name]['sketch']:.3f}"),
+        *(
+            (f"classes with a twentieth of the pictures: {name}", *cells)
+            for name, *cells in rows(tuple(next(iter(grounds.values()))[small]), lambda measured, name: f"{measured[small][name]:.1f}")
+        ),
+        *rows(("megabytes",), lambda measured, name: f"{measured[name]:.1f}"),
+    )
+    tables = (
+        (
+            "Five folds of the training pictures: accuracy with the strength a head chose itself, and in brackets with the best single one.",
+            rows(tuple(HEADS_TRIED), chosen),
+        ),
+        (
+            "`ridge-lda` on the test pictures, seed 0: FAA as a sketch, with exact sums, in 20 shuffled updates, and from two halves added up.",
+            judged_rows,
+        ),
+    )
+    return "\n\n".join(f"{said}\n\n{markdown(Sheet('', columns, body, numbers=columns[1:]))}" for said, body in tables)
 
 
 def main() -> None:

@@ -118,7 +118,8 @@ def heads(folder: Path) -> str:
             line = _line(folder / ground, recipe)
             said = f"{line.faa.mean:.2f} / {line.caa.mean:.2f}" if line and line.caa else "–"
             cells.append(said + (" (one seed)" if line and len(line.seeds) == 1 else ""))
-        rows.append((words, *cells))
+        if set(cells) != {"–"}:
+            rows.append((words, *cells))
     return markdown(Sheet("", ("FAA / CAA", *GROUNDS.values()), tuple(rows), numbers=tuple(GROUNDS.values())))
 
 
@@ -128,7 +129,9 @@ def head_differences(folder: Path) -> str:
     for recipe, words in HEADS.items():
         if recipe.endswith("-first"):
             lines = (_line(folder / ground, recipe, against="frozen") for ground in GROUNDS)
-            rows.append((words, *(_against(line.difference if line else None) for line in lines)))
+            cells = [_against(line.difference if line else None) for line in lines]
+            if set(cells) != {"–"}:
+                rows.append((words, *cells))
     return markdown(Sheet("", ("FAA less that of `frozen`", *GROUNDS.values()), tuple(rows), numbers=tuple(GROUNDS.values())))
 
 
