@@ -226,11 +226,11 @@ def page(found: dict[str, Any]) -> str:
     )
     tables = (
         (
-            "Five folds of the training pictures: accuracy with the strength a head chose itself, and in brackets with the best single one.",
+            "Five folds of the training pictures: accuracy with the strength a head chose itself, in brackets with the best single one.",
             rows(tuple(HEADS_TRIED), chosen),
         ),
         (
-            "`ridge-lda` on the test pictures, seed 0: FAA as a sketch, with exact sums, in 20 shuffled updates, and from two halves added up.",
+            "`ridge-lda` on the test pictures, seed 0: FAA as a sketch, with exact sums, in 20 shuffled updates, from two halves.",
             judged_rows,
         ),
     )
