@@ -83,6 +83,20 @@ def atomic_write(path: Path) -> Iterator[Path]:
         _OURS.discard(temporary.name)
 
 
+def before(path: Path) -> Path:
+    """Where the file before the last one is kept, of files that are kept twice."""
+    return path.with_name(f"{path.name}.before")
+
+
+def keep_before(path: Path) -> None:
+    """Keep the file that is about to be replaced, in place of the one that was kept last."""
+    with atomic_write(before(path)) as kept:
+        try:
+            os.link(path, kept)
+        except OSError:  # disks without links
+            shutil.copyfile(path, kept)
+
+
 @contextmanager
 def atomic_directory(final: Path) -> Iterator[Path]:
     """Give an empty folder to fill; when the block ends well it becomes `final`. Replaces nothing: `final` must not exist."""
@@ -219,7 +233,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _sync(path: Path) -> None:
-    with open(path, "r+b") as stream:  # Windows flushes only what is open for writing
+    with open(path, "r+b" if sys.platform == "win32" else "rb") as stream:  # Windows flushes only what is open for writing
         os.fsync(stream.fileno())
 
 
