@@ -20,7 +20,14 @@ from smope.serve.limits import Limits
 from .conftest import Serve, pictures, png
 
 TOKEN = "a-long-enough-token"
-UNSAFE = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/undo"), ("POST", "/classes/remove"), ("DELETE", "/jobs/x")]
+UNSAFE = [
+    ("POST", "/predict"),
+    ("POST", "/learn"),
+    ("POST", "/undo"),
+    ("POST", "/classes/remove"),
+    ("POST", "/model.onnx"),
+    ("DELETE", "/jobs/x"),
+]
 
 
 @pytest.fixture
@@ -91,7 +98,6 @@ def test_with_a_token_only_the_page_and_health_are_open(serve: Serve, shop: Path
             "/experts",
             "/about",
             "/model",
-            "/model.onnx",
             "/metrics",
             "/jobs/x",
             "/jobs/x/events",
