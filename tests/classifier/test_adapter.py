@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -255,7 +256,8 @@ def test_a_disk_that_fills_up_while_the_old_file_is_kept_loses_nothing(file: Pat
     old = file.read_bytes()
     classifier = ContinualClassifier.load(file)
     classifier.rename("red", "scarlet")
-    monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    for owner, name in ((os, "link"), (shutil, "copyfile")):
+        monkeypatch.setattr(owner, name, lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(AdapterError, match="No space"):
         classifier.save(file)
     assert file.read_bytes() == old and [path.name for path in file.parent.iterdir()] == [file.name]
@@ -334,3 +336,18 @@ def test_nothing_is_left_beside_an_adapter_that_was_held(tmp_path: Path) -> None
         assert [path.name for path in tmp_path.iterdir()] == [".shop.smope.lock"]
         raise ValueError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_file_is_one_file_under_two_names(file: Path, tmp_path: Path) -> None:
+    """Two servers could teach one file through a link: each held the lock of its own name."""
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.smope"
+    link.symlink_to(file)
+    file.chmod(0o600)
+    with alone(file), pytest.raises(CheckpointError, match="Another process is teaching"), alone(link):
+        pass
+    document, tensors = read(link)
+    write(link, document.model_copy(update={"false_alarm": 0.2}), tensors)
+    assert link.is_symlink() and [path.name for path in link.parent.iterdir()] == ["link.smope"]
+    assert {path.stat().st_mode & 0o777 for path in (file, before(file))} == {0o600}
+    assert step_back(link).false_alarm == document.false_alarm and link.is_symlink()

@@ -23,7 +23,7 @@ from smope.classifier.calibration import Calibration
 from smope.classifier.settings import Settings
 from smope.config import RunConfig, Section, with_today_keys
 from smope.errors import CheckpointError, DataError, SmopeError
-from smope.files import atomic_write, keep_before, lock, parse_json, sweep
+from smope.files import atomic_write, keep_before, lock, parse_json, resolved, sweep
 from smope.files import before as before
 from smope.labels import LabelSpace, check_name
 from smope.tensor_file import pack, unpack
@@ -145,6 +145,7 @@ def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Non
     If someone else holds it, `waiting` is called once, and then it is waited for; without `waiting` that is refused. A folder that is
     not there is not made: it is more likely misspelt.
     """
+    path = resolved(path)
     if not path.parent.is_dir():
         raise AdapterError(f"There is no folder {path.parent}.", "Check the path, or make the folder first.")
     with ExitStack() as held:
@@ -158,6 +159,7 @@ def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Non
 
 def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None:
     """Replace `path`, keeping what was there as `before(path)`. The same content again changes nothing."""
+    path = resolved(path)
     text = json.dumps(document.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, sort_keys=True)
     whole = pack(text, tensors)
     try:
@@ -176,6 +178,7 @@ def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None
 
 def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
     """Document and tensors of an adapter, carried over from an older format if need be."""
+    path = resolved(path)
     if not path.is_file():
         raise _absent(path)
     try:
@@ -232,6 +235,7 @@ def _absent(path: Path) -> AdapterError:
 
 def step_back(path: Path) -> Document:
     """Put the file before the last one in its place, and say what it holds. There is one such step."""
+    path = resolved(path)
     earlier = before(path)
     if not path.exists() and not earlier.exists():
         raise _absent(path)
