@@ -335,6 +335,26 @@ def test_an_export_that_is_not_waited_for_any_longer_is_stopped_and_leaves_nothi
         assert teaching(shop) == []
 
 
+def test_uploads_to_be_learned_share_a_budget_from_their_first_byte_to_the_end_of_their_job(serve: Serve, shop: Path) -> None:
+    """Forty of 30 MB were all taken; the limits of each allowed 200 GB."""
+    with serve(shop, Limits(niceness=0, teaching_bytes=10_000)) as client:
+        assert client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 20_000))).status_code == 429
+        assert teaching(shop) == []
+        first = client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 8_000)))
+        assert first.status_code == 202
+        assert client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 8_000))).status_code == 429
+        finished(client, first.json()["id"])
+        again = client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 8_000)))
+        assert again.status_code == 202
+        finished(client, again.json()["id"])
+
+
+def test_a_disk_that_would_be_full_is_told_before_a_byte_is_written(serve: Serve, shop: Path) -> None:
+    with serve(shop, Limits(niceness=0, spare_bytes=1 << 60)) as client:
+        answer = client.post("/learn", **lesson("white", count=1))
+    assert answer.status_code == 507 and "disk" in answer.json()["error"] and teaching(shop) == []
+
+
 def test_no_get_begins_work(client: TestClient) -> None:
     """A picture on another site's page is a GET that no browser asks leave for: twelve exports filled the queue."""
     for path in client.get("/openapi.json").json()["paths"]:
