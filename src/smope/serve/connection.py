@@ -58,7 +58,7 @@ class Patient(H11Protocol):
     def _look_in(self) -> None:
         if self.transport.is_closing():
             return
-        if self.is_idle and (self.cycle is None or self.cycle is self._seen):
+        if self.is_idle and self.cycle is self._seen:
             self.transport.close()
             return
         self._seen = self.cycle

@@ -125,8 +125,9 @@ async def _left(request: Request) -> None:
 async def health(desk: AtDesk) -> answers.Health:
     """Whether the server is well. Asks for no token."""
     state, known = desk.model.state, desk.model.classifier
+    well = "ok" if desk.batcher.is_well else "busy"
     facts = {
-        "status": "ok" if state in ("ready", "empty") else state,
+        "status": well if state in ("ready", "empty") else state,
         "model": state,
         "classes": len(known.classes) if known is not None else 0,
         "learning": desk.learner.running is not None,
