@@ -22,6 +22,13 @@ from smope.errors import DataError
 
 SECONDS = 10.0  #: of CPU time for one picture
 _WAIT = 4  #: times as long is waited for it by the clock
+#: one thread; and what a large picture took is the system's again as soon as it is free
+_ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": "1048576",
+    "MALLOC_TRIM_THRESHOLD_": "1048576",
+}
 _REMEDY = "Save it anew as a plain JPEG or PNG, or leave it out."
 
 
@@ -97,7 +104,7 @@ class Reader:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                    env={**os.environ, **_ENVIRONMENT},
                     start_new_session=True,  # Ctrl-C reaches the parent alone
                 )
                 assert self._process.stdout is not None
