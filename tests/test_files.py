@@ -212,3 +212,20 @@ def test_the_umask_is_respected_and_nothing_is_for_anyone_to_write(tmp_path: Pat
 def test_what_is_no_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):
         files.parse_json(text)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and modes of POSIX")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o400])
+def test_a_file_that_is_replaced_through_a_link_keeps_its_mode_and_its_link(tmp_path: Path, mode: int) -> None:
+    real, link = tmp_path / "elsewhere" / "real", tmp_path / "link"
+    real.parent.mkdir()
+    real.write_text("old")
+    real.chmod(mode)
+    link.symlink_to(real)
+    with files.atomic_write(link) as temporary:
+        assert temporary.parent == real.parent and stat.S_IMODE(temporary.stat().st_mode) == 0o600
+        files.keep_before(link)
+        temporary.write_text("new")
+    assert link.is_symlink() and real.read_text() == "new" and files.before(real).read_text() == "old"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (real, files.before(real))} == {mode}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "link"]

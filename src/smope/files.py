@@ -4,7 +4,8 @@ A kill at any moment leaves the old file, the new file, or a temporary that carr
 next one to pass (`sweep`) can tell what a dead process left behind from what a living one is writing. Two writers of one file both
 end in a rename of a complete one; `lock`, of `smope.locks` and offered here too, saves them doing the work twice.
 
-Permissions are what the user's umask leaves of an ordinary file's, and never "anyone may write".
+A file that is replaced keeps its permissions, a new one has what the user's umask leaves of an ordinary file's; never "anyone may write".
+A symbolic link is followed: what it leads to is written, and the link stays.
 
 OSError passes through; the callers know what the user was doing and what to advise.
 """
@@ -73,14 +74,47 @@ def atomic_write(path: Path) -> Iterator[Path]:
     with atomic_write(record) as temporary:
         temporary.write_text(text)
     """
+    path = resolved(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary_beside(path)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else None
     try:
+        if mode is not None:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # nobody else may look in meanwhile either
         yield temporary
+        if mode is not None:
+            temporary.chmod(mode)
         settle(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
         _OURS.discard(temporary.name)
+
+
+def before(path: Path) -> Path:
+    """Where the file before the last one is kept, of files that are kept twice."""
+    return path.with_name(f"{path.name}.before")
+
+
+def keep_before(path: Path) -> None:
+    """Keep the file that is about to be replaced, in place of the one that was kept last."""
+    path = resolved(path)
+    kept = _temporary_beside(before(path))
+    try:
+        try:
+            os.link(path, kept)
+        except OSError:  # disks without links
+            os.close(os.open(kept, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            shutil.copyfile(path, kept)
+            shutil.copymode(path, kept)
+        settle(kept, before(path))
+    finally:
+        kept.unlink(missing_ok=True)
+        _OURS.discard(kept.name)
+
+
+def resolved(path: Path) -> Path:
+    """Return where a path leads, links followed: what is locked, written and kept must be one file under all of its names."""
+    return Path(os.path.realpath(path))
 
 
 @contextmanager
@@ -219,7 +253,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _sync(path: Path) -> None:
-    with open(path, "r+b") as stream:  # Windows flushes only what is open for writing
+    with open(path, "r+b" if sys.platform == "win32" else "rb") as stream:  # Windows flushes only what is open for writing
         os.fsync(stream.fileno())
 
 

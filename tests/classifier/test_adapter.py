@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,18 @@ def rewritten(file: Path, **changes: Any) -> None:
     save_file(tensors, file, {"smope": json.dumps(values)})
 
 
+def flip(file: Path, share: float) -> None:
+    """Flip one bit of a tensor: `share` of the way from the first tensor to the end of the file."""
+    data = bytearray(file.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    data[min(start + int(share * (len(data) - start)), len(data) - 1)] ^= 4
+    file.write_bytes(data)
+
+
 def test_one_safetensors_file_with_one_json_document_says_it_all(file: Path) -> None:
     with safe_open(file, "pt") as whole:
         header = whole.metadata()
-    assert list(header) == ["smope"]
+    assert sorted(header) == ["sha256", "smope"]
     document = json.loads(header["smope"])
     assert document["format"] == FORMAT and document["names"] == ["red", "blue", "green"]
     assert document["backbone"]["name"] == "vit-tiny-test" and len(document["backbone"]["fingerprint"]) == 64
@@ -63,6 +72,41 @@ def test_no_picture_and_no_feature_of_a_picture_is_in_it(file: Path) -> None:
     }
     assert tensors["method.head.statistics.mean_CD"].dtype == torch.float64
     assert file.stat().st_size < 200_000  # 48 pictures of 24 x 24 x 3 alone would be 83 kB more
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])
+def test_a_flipped_bit_of_a_tensor_is_refused_and_the_remedy_is_named(file: Path, share: float) -> None:
+    shutil.copy(file, before(file))
+    flip(file, share)
+    with pytest.raises(AdapterError, match=r"shop\.smope is no adapter, or damaged .*hash") as error:
+        ContinualClassifier.load(file)
+    assert "smope undo" in error.value.remedy
+    flip(before(file), share)
+    with pytest.raises(AdapterError) as error:
+        ContinualClassifier.load(file)
+    assert "backup" in error.value.remedy
+
+
+def test_a_damaged_file_is_not_kept_in_place_of_a_whole_one(file: Path) -> None:
+    document, tensors = read(file)
+    shutil.copy(file, before(file))
+    whole = before(file).read_bytes()
+    flip(file, 0.5)
+    write(file, document, tensors)
+    assert read(file)[0] == document and before(file).read_bytes() == whole
+
+
+def test_a_file_from_before_there_was_a_hash_is_read(file: Path) -> None:
+    expected = read(file)[0]
+    rewritten(file)
+    with safe_open(file, "pt") as whole:
+        assert list(whole.metadata()) == ["smope"]
+    assert read(file)[0] == expected
+
+
+def test_the_same_content_is_the_same_bytes(file: Path, tmp_path: Path) -> None:
+    write(tmp_path / "again.smope", *read(file))
+    assert (tmp_path / "again.smope").read_bytes() == file.read_bytes()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
@@ -212,7 +256,8 @@ def test_a_disk_that_fills_up_while_the_old_file_is_kept_loses_nothing(file: Pat
     old = file.read_bytes()
     classifier = ContinualClassifier.load(file)
     classifier.rename("red", "scarlet")
-    monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+    for owner, name in ((os, "link"), (shutil, "copyfile")):
+        monkeypatch.setattr(owner, name, lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(AdapterError, match="No space"):
         classifier.save(file)
     assert file.read_bytes() == old and [path.name for path in file.parent.iterdir()] == [file.name]
@@ -291,3 +336,18 @@ def test_nothing_is_left_beside_an_adapter_that_was_held(tmp_path: Path) -> None
         assert [path.name for path in tmp_path.iterdir()] == [".shop.smope.lock"]
         raise ValueError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_file_is_one_file_under_two_names(file: Path, tmp_path: Path) -> None:
+    """Two servers could teach one file through a link: each held the lock of its own name."""
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link.smope"
+    link.symlink_to(file)
+    file.chmod(0o600)
+    with alone(file), pytest.raises(CheckpointError, match="Another process is teaching"), alone(link):
+        pass
+    document, tensors = read(link)
+    write(link, document.model_copy(update={"false_alarm": 0.2}), tensors)
+    assert link.is_symlink() and [path.name for path in link.parent.iterdir()] == ["link.smope"]
+    assert {path.stat().st_mode & 0o777 for path in (file, before(file))} == {0o600}
+    assert step_back(link).false_alarm == document.false_alarm and link.is_symlink()

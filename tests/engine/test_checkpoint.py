@@ -1,6 +1,7 @@
 """A run's state on disk: comes back as it was, whole or not at all, and a damaged one is told as such."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import nn
 from smope.engine import checkpoint
 from smope.engine.checkpoint import Position, RunState
 from smope.errors import CheckpointError
+from smope.files import before
 from smope.labels import LabelSpace
 
 
@@ -191,3 +193,66 @@ def test_another_schema_is_refused_naming_both(path):
     save_file({"method.a": torch.zeros(1)}, path, metadata={"smope": json.dumps({**header, "schema": 99})})
     with pytest.raises(CheckpointError, match=f"schema 99.*reads {checkpoint.SCHEMA}"):
         checkpoint.load(path)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 16
+    path.write_bytes(data)
+
+
+def test_a_flipped_bit_is_told_with_the_file_and_what_to_do(path):
+    checkpoint.save(path, some_state(), {}, Toy(), None)
+    flip(path)
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors .*damaged .*hash") as error:
+        checkpoint.load(path)
+    assert "Delete it" in error.value.remedy
+
+
+def test_the_older_checkpoint_takes_the_place_of_a_damaged_one_and_that_is_said(path):
+    for seed in range(3):
+        checkpoint.save(path, some_state(), {"seed": seed}, Toy(seed), None)
+    assert checkpoint.restore_older(path) == "" and checkpoint.load(path)[1] == {"seed": 2}
+    flip(path)
+    word = checkpoint.restore_older(path)
+    assert str(path) in word and "one before it" in word
+    assert checkpoint.load(path)[1] == {"seed": 1} and torch.equal(checkpoint.load(path)[2]["weight"], Toy(1).weight)
+
+
+def test_with_both_damaged_the_newer_is_named_and_both_stay(path):
+    for seed in range(2):
+        checkpoint.save(path, some_state(), {}, Toy(seed), None)
+    flip(path)
+    flip(before(path))
+    kept = path.read_bytes(), before(path).read_bytes()
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors is"):
+        checkpoint.restore_older(path)
+    assert (path.read_bytes(), before(path).read_bytes()) == kept
+
+
+def test_one_of_a_newer_version_is_not_damaged_and_stays(path):
+    checkpoint.save(path, some_state(), {}, Toy(), None)
+    checkpoint.save(path, some_state(), {}, Toy(), None)
+    save_file({"method.a": torch.zeros(1)}, path, metadata={"smope": json.dumps({"schema": 99})})
+    with pytest.raises(CheckpointError, match="schema 99"):
+        checkpoint.restore_older(path)
+    assert checkpoint.load(before(path))
+
+
+def test_a_checkpoint_from_before_there_was_a_hash_is_read(path):
+    checkpoint.save(path, some_state(), {"seed": 3}, Toy(), None)
+    with safe_open(path, framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    save_file(tensors, path, metadata={"smope": metadata["smope"]})
+    assert checkpoint.load(path)[1] == {"seed": 3}
+
+
+@pytest.mark.skipif(not hasattr(os, "link"), reason="no links here")
+def test_a_disk_without_links_keeps_two_too(path, monkeypatch):
+    def refused(source, target):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refused)
+    for seed in range(2):
+        checkpoint.save(path, some_state(), {"seed": seed}, Toy(), None)
+    assert checkpoint.load(before(path))[1] == {"seed": 0}

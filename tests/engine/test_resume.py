@@ -236,6 +236,21 @@ def test_the_time_of_all_legs_is_counted(pictures, tmp_path):
     assert last.seconds > first.seconds and last.cpu_seconds > first.cpu_seconds
 
 
+def test_a_run_goes_on_from_the_older_checkpoint_when_the_newer_is_damaged_and_says_so(pictures, tmp_path):
+    asked, watch = case("paper", pictures), Watch("task 2/3 · tap", 1)
+    with pytest.raises(Interrupted):
+        run(asked, tmp_path / "damaged", progress=watch, stop=watch.there)
+    path = tmp_path / "damaged/checkpoint.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+    said = []
+    watch.say = said.append
+    record = run(asked, tmp_path / "damaged", resume=True, progress=watch)
+    assert any("The one before it is whole and is used" in word for word in said)
+    assert record["digest"] == run(asked, tmp_path / "straight")["digest"]
+
+
 @pytest.mark.parametrize("change", [lambda tensors: tensors.popitem(), lambda tensors: tensors.update({"method.more": torch.zeros(1)})])
 def test_a_checkpoint_of_another_version_is_refused_and_left_alone(pictures, tmp_path, change):
     asked, watch = case("paper", pictures), Watch("task 2/3 · tap", 1)
@@ -243,7 +258,7 @@ def test_a_checkpoint_of_another_version_is_refused_and_left_alone(pictures, tmp
         run(asked, tmp_path, progress=watch, stop=watch.there)
     path = tmp_path / "checkpoint.safetensors"
     with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
+        metadata = {"smope": file.metadata()["smope"]}
         tensors = {name: file.get_tensor(name) for name in sorted(file.keys(), reverse=True) if name.startswith("method.")}
     change(tensors)
     save_file(tensors, path, metadata=metadata)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from smope.backbones.vit import VitShape
 from smope.classifier import AdapterError, ContinualClassifier, adapter
 from smope.engine import checkpoint
 from smope.engine.checkpoint import RunState
+from smope.errors import ConfigError
 
 from .mutate import SECRET, STRANGE, Bent, bent, bent_json, case, fuzz
 
@@ -179,6 +181,7 @@ def test_an_adapter_that_names_a_file_of_weights_has_it_ignored(whole: Path, pla
         (lambda v: v["config"]["method"].update(experts=10**9), "asks for a method"),
         (lambda v: v["preprocessing"].update(size=10**6), "preprocessing"),
         (lambda v: (v["preprocessing"].update(size=2048), v["config"]["backbone"].update(image_size=2048)), "image_size"),
+        (lambda v: (v["preprocessing"].update(size=1024), v["config"]["backbone"].update(image_size=1024)), "image_size must be at most"),
         (lambda v: v["config"].update(threads=10**9), "threads"),
         (lambda v: v["config"]["method"].pop("name"), "names no method"),
         (lambda v: v["names"].__setitem__(0, "cup\x1b[2J"), "control character"),
@@ -187,8 +190,17 @@ def test_an_adapter_that_names_a_file_of_weights_has_it_ignored(whole: Path, pla
     ],
 )
 def test_a_document_that_asks_for_too_much_is_refused(whole: Path, place: Path, change: Any, words: str) -> None:
-    with pytest.raises(AdapterError, match=words):
+    with pytest.raises((AdapterError, ConfigError), match=words):
         ContinualClassifier.load(rewritten(whole, place, change))
+
+
+def test_threads_that_the_machine_has_not_are_not_made(whole: Path, place: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        ContinualClassifier.load(rewritten(whole, place, lambda values: values["config"].update(threads=1024)))
+        assert torch.get_num_threads() <= (os.cpu_count() or 1)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_file_with_a_billion_blocks_is_refused_at_once(place: Path) -> None:

@@ -83,12 +83,12 @@ def finished(client: TestClient, job: str) -> dict[str, Any]:
 
 
 @contextmanager
-def listening(model: Model, limits: Limits | None = None) -> Iterator[int]:
+def listening(model: Model, limits: Limits | None = None, **options: Any) -> Iterator[int]:
     """A server in this process that can be reached by TCP; gives its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         app = make_app(model, Rules(port=port), limits or Limits(niceness=0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", **options))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import httpx
 import pytest
 import uvicorn
 from starlette.testclient import TestClient
@@ -16,11 +17,19 @@ from starlette.testclient import TestClient
 from smope.serve.connection import Patient
 from smope.serve.gate import Gate, Rules
 from smope.serve.limits import Limits
+from smope.serve.model import Model
 
-from .conftest import Serve, pictures, png
+from .conftest import NEW, Serve, listening, pictures, png, wait_for
 
 TOKEN = "a-long-enough-token"
-UNSAFE = [("POST", "/predict"), ("POST", "/learn"), ("POST", "/undo"), ("POST", "/classes/remove"), ("DELETE", "/jobs/x")]
+UNSAFE = [
+    ("POST", "/predict"),
+    ("POST", "/learn"),
+    ("POST", "/undo"),
+    ("POST", "/classes/remove"),
+    ("POST", "/model.onnx"),
+    ("DELETE", "/jobs/x"),
+]
 
 
 @pytest.fixture
@@ -91,7 +100,6 @@ def test_with_a_token_only_the_page_and_health_are_open(serve: Serve, shop: Path
             "/experts",
             "/about",
             "/model",
-            "/model.onnx",
             "/metrics",
             "/jobs/x",
             "/jobs/x/events",
@@ -241,7 +249,7 @@ def test_a_client_that_never_finishes_its_request_is_hung_up_on() -> None:
         assert scope["type"] == "lifespan"
 
     async def patience() -> bytes:
-        config = uvicorn.Config(app, port=0, http=Patient.within(0.3), log_level="critical", lifespan="off", ws="none")  # type: ignore[arg-type]
+        config = uvicorn.Config(app, port=0, http=Patient.within(0.3, 200), log_level="critical", lifespan="off", ws="none")  # type: ignore[arg-type]
         server = uvicorn.Server(config)
         async with anyio.create_task_group() as group:
             group.start_soon(server.serve)
@@ -259,6 +267,25 @@ def test_a_client_that_never_finishes_its_request_is_hung_up_on() -> None:
         return ended
 
     assert anyio.run(patience) == b"hung up"
+
+
+def test_at_the_limit_idle_connections_go_first_and_busy_ones_stay(shop: Path) -> None:
+    with listening(Model(shop, NEW), http=Patient.within(20, 8)) as port:
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        for connection in idle:
+            connection.close()
+        begun = f"POST /classes/rename HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 9\r\n\r\n".encode()
+        busy = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+        for connection in busy:
+            connection.sendall(begun)
+        time.sleep(0.3)
+        refused = httpx.get(f"http://127.0.0.1:{port}/health")
+        assert refused.status_code == 503 and refused.headers["retry-after"] and "connections" in refused.json()["error"]
+        busy.pop().close()
+        wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200, 10)
+        for connection in busy:
+            connection.close()
 
 
 def test_metrics_count_what_was_served(client: TestClient) -> None:

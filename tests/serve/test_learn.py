@@ -329,10 +329,61 @@ def test_a_teacher_that_dies_is_told_with_the_way_it_ended(serve: Serve, shop: P
 
 def test_an_export_that_is_not_waited_for_any_longer_is_stopped_and_leaves_nothing(serve: Serve, shop: Path) -> None:
     with serve(shop, Limits(niceness=0, learn_upload_seconds=0.1)) as client:
-        answer = client.get("/model.onnx")
+        answer = client.post("/model.onnx")
         assert answer.status_code == 409 and "did not come to its end" in answer.json()["error"]
         wait_for(lambda: not client.get("/health").json()["learning"])
         assert teaching(shop) == []
+
+
+def test_uploads_to_be_learned_share_a_budget_from_their_first_byte_to_the_end_of_their_job(serve: Serve, shop: Path) -> None:
+    """Forty of 30 MB were all taken; the limits of each allowed 200 GB."""
+    with serve(shop, Limits(niceness=0, teaching_bytes=10_000)) as client:
+        assert client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 20_000))).status_code == 429
+        assert teaching(shop) == []
+        first = client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 8_000)))
+        assert first.status_code == 202
+        assert client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 8_000))).status_code == 429
+        finished(client, first.json()["id"])
+        again = client.post("/learn", data={"class": "a"}, files=pictures(("a.png", b"x" * 8_000)))
+        assert again.status_code == 202
+        finished(client, again.json()["id"])
+
+
+def test_a_disk_that_would_be_full_is_told_before_a_byte_is_written(serve: Serve, shop: Path) -> None:
+    with serve(shop, Limits(niceness=0, spare_bytes=1 << 60)) as client:
+        answer = client.post("/learn", **lesson("white", count=1))
+    assert answer.status_code == 507 and "disk" in answer.json()["error"] and teaching(shop) == []
+
+
+def test_no_get_begins_work(client: TestClient) -> None:
+    """A picture on another site's page is a GET that no browser asks leave for: twelve exports filled the queue."""
+    for path in client.get("/openapi.json").json()["paths"]:
+        client.get(path.replace("{job}", "x"), headers={"origin": "http://evil.example"})
+    assert client.get("/model.onnx", headers={"origin": "http://evil.example"}).status_code == 405
+    health = client.get("/health").json()
+    assert not health["learning"] and not health["waiting"]
+    assert "smope_changes_total{" not in client.get("/metrics").text
+
+
+def test_an_export_whose_client_hangs_up_is_cancelled_also_while_it_waits(shop: Path) -> None:
+    with listening(Model(shop, NEW)) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        wait_for(lambda: client.get("/health").json()["status"] == "ok")
+        asking = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        for connection in asking:
+            connection.sendall(f"POST /model.onnx HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\n\r\n".encode())
+        wait_for(lambda: client.get("/health").json()["waiting"] == 2)
+        for connection in asking:
+            connection.close()
+        wait_for(lambda: (now := client.get("/health").json()) and not now["learning"] and not now["waiting"], 20)
+        counted = client.get("/metrics").text
+        assert 'smope_changes_total{kind="export",state="cancelled"} 3' in counted and 'state="done"' not in counted
+        assert teaching(shop) == []
+
+
+def test_an_export_is_a_file_that_can_be_used(client: TestClient) -> None:
+    answer = client.post("/model.onnx")
+    assert answer.status_code == 200, answer.text
+    assert 'filename="shop.onnx"' in answer.headers["content-disposition"] and len(answer.content) > 1000
 
 
 def test_a_server_that_has_ended_leaves_nothing_beside_the_model(shop: Path) -> None:

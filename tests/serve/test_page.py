@@ -385,3 +385,11 @@ def test_the_token_opens_the_page_and_a_wrong_one_does_not(visit: Open, taught_f
 def test_the_interface_is_described_without_asking_others(visit: Open) -> None:
     page = visit("docs")
     expect(page.get_by_role("heading", name="POST /predict")).to_be_visible()
+
+
+def test_the_model_is_saved_as_onnx(visit: Open) -> None:
+    page = visit("#model")
+    with page.expect_download(timeout=180_000) as saved:
+        page.locator("#save-onnx").click()
+    assert saved.value.suggested_filename == "shop.onnx"
+    expect(page.locator("#notice")).to_be_hidden()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import tempfile
 import threading
 import zlib
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,9 +21,10 @@ from starlette.testclient import TestClient
 
 from smope.classifier import ContinualClassifier
 from smope.serve.limits import Limits, Refusal
+from smope.serve.model import Model
 from smope.serve.uploads import Form, in_memory, read_form
 
-from .conftest import Serve, draw, pictures, png, wait_for
+from .conftest import NEW, Serve, draw, listening, pictures, png, wait_for
 
 
 def test_answers_are_those_of_the_classifier_itself(client: TestClient, shop: Path) -> None:
@@ -248,3 +251,27 @@ def test_a_photograph_of_a_telephone_is_answered_like_its_small_copy(client: Tes
     large, small = client.post("/predict", files=pictures(png("blue", 3, size=1600), copy.getvalue())).json()["predictions"]
     assert large["label"] == small["label"] == "blue"
     assert large["top"][0]["probability"] == pytest.approx(small["top"][0]["probability"], abs=0.02)
+
+
+def test_bytes_that_are_only_promised_take_nothing_from_others(shop: Path) -> None:
+    """Four connections that declared 64 MB and sent three bytes blocked prediction for a minute."""
+    limits = Limits(grace_seconds=1.0)
+    with listening(Model(shop, NEW), limits) as port, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        wait_for(lambda: client.get("/health").json()["status"] == "ok")
+        head = f"POST /predict HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+        for connection in slow:
+            connection.sendall(f"{head}Content-Length: {limits.predict_bytes}\r\n\r\n--x".encode())
+        assert client.post("/predict", files=pictures(png("red", 1))).status_code == 200
+        for connection in slow:  # and they are hung up on: three bytes are no rate
+            connection.settimeout(10)
+            assert b" 408 " in connection.recv(1000)
+            connection.close()
+
+
+def test_bytes_that_arrive_are_charged_and_given_back(serve: Serve, shop: Path) -> None:
+    small, large = png("red", 1), ("large.png", b"x" * 3000)
+    with serve(shop, Limits(niceness=0, in_memory=2000)) as client:
+        assert client.post("/predict", files=pictures(large)).status_code == 429
+        for _ in range(5):
+            assert client.post("/predict", files=pictures(small)).status_code == 200

@@ -38,29 +38,33 @@ class Disk:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.pause)
 
+    def take_room(self) -> None:
+        """One operation that a full disk refuses."""
+        self.touch()
+        if self.full_at and self.count >= self.full_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def write(self, path: Path, data: bytes) -> int:
         """Half of it, then whatever happens, then the rest."""
         half = len(data) // 2
         with open(path, "wb") as file:
             file.write(data[:half])
             file.flush()
-            self.touch()
-            if self.full_at and self.count >= self.full_at:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.take_room()
             return half + file.write(data[half:])
+
+    def before(self, function: Callable[..., Any], first: Callable[[], None] | None = None) -> Callable[..., Any]:
+        """The same function, one operation later."""
+
+        def touched(*given: Any, **named: Any) -> Any:
+            (first or self.touch)()
+            return function(*given, **named)
+
+        return touched
 
     def copy(self, source: Path, target: Path) -> Path:
         self.write(target, source.read_bytes())
         return target
-
-    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, one operation later."""
-
-        def touched(*given: Any, **named: Any) -> Any:
-            self.touch()
-            return function(*given, **named)
-
-        return touched
 
 
 def install(disk: Disk, put: Callable[[Any, str, Any], None] = setattr) -> None:
@@ -72,5 +76,6 @@ def install(disk: Disk, put: Callable[[Any, str, Any], None] = setattr) -> None:
     put(Path, "write_bytes", lambda path, data: disk.write(path, bytes(data)))
     put(Path, "write_text", write_text)
     put(shutil, "copyfile", lambda source, target, **_: disk.copy(Path(source), Path(target)))
+    put(os, "link", disk.before(os.link, disk.take_room))
     for name in ("fsync", "replace", "rename"):
         put(os, name, disk.before(getattr(os, name)))

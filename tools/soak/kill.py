@@ -30,7 +30,7 @@ from soak.starter import Starter
 
 _PAUSE = 0.004  #: seconds a disk operation takes on the slowed disk
 _TRIES = 400
-RUN_FILES = {".lock", "checkpoint.safetensors", "config.json", "history.json", "record.json"}
+RUN_FILES = {".lock", "checkpoint.safetensors", "checkpoint.safetensors.before", "config.json", "history.json", "record.json"}
 
 
 class Damaged(Exception):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from soak import interface, kill, memory
+from soak import hostile, interface, kill, memory
 from soak.report import ROOT, Row
 from soak.starter import Starter
 
@@ -157,6 +157,12 @@ def described(asked: Asked) -> list[Row]:
     return [Row(what, f"{seconds} s, over {wanted:,} requests", str(seen), _verdict(good), time.monotonic() - began)]
 
 
+def attacks(asked: Asked) -> list[Row]:
+    """Pictures that ask for all the time and memory there is; the tests of the other attacks on server and files."""
+    tests = ["tests/serve/test_gate.py", "tests/serve/test_learn.py", "tests/serve/test_predict.py", "tests/engine/test_checkpoint.py"]
+    return [*hostile.rows(list(hostile.ATTACKS)[: asked.of(3, 1)]), _tests("forgery, budgets, connections, flipped bits", tests)]
+
+
 PARTS: dict[str, Callable[[Asked], list[Row]]] = {
     "kills": kills,
     "trouble": trouble,
@@ -165,6 +171,7 @@ PARTS: dict[str, Callable[[Asked], list[Row]]] = {
     "memory": flat,
     "server": server,
     "interface": described,
+    "attacks": attacks,
 }
 
 

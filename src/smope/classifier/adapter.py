@@ -1,6 +1,7 @@
-"""The adapter file `*.smope`: one safetensors file with a JSON document in its header. It holds all that learning made, and no picture.
+"""The adapter file `*.smope`: one safetensors file with a JSON document and a hash in its header.
 
-It is replaced by rename, so it is never half there; the file that was there before lies beside it as `<name>.before`, one step of undo.
+It holds all that learning made, and no picture. It is replaced by rename, so it is never half there; the file that was there before lies
+beside it as `<name>.before`, one step of undo. What the hash does not fit is refused; a file from before there was one is read as it is.
 A newer format than this program's is refused, an older one is carried over step by step by the functions of `MIGRATIONS`.
 """
 
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -17,16 +17,16 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field, ValidationError, model_validator
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialise
 from torch import Tensor
 
 from smope.classifier.calibration import Calibration
 from smope.classifier.settings import Settings
 from smope.config import RunConfig, Section, with_today_keys
 from smope.errors import CheckpointError, DataError, SmopeError
-from smope.files import atomic_write, lock, parse_json, sweep
+from smope.files import atomic_write, keep_before, lock, parse_json, resolved, sweep
+from smope.files import before as before
 from smope.labels import LabelSpace, check_name
+from smope.tensor_file import pack, unpack
 
 FORMAT = 3
 KIND = "smope adapter"
@@ -138,11 +138,6 @@ class Document(Section):
         return [name for name in self.names if name is not None]
 
 
-def before(path: Path) -> Path:
-    """Where the file before the last one lies."""
-    return path.with_name(f"{path.name}.before")
-
-
 @contextmanager
 def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold an adapter against other learners: two of one file would each forget what the other taught.
@@ -150,6 +145,7 @@ def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Non
     If someone else holds it, `waiting` is called once, and then it is waited for; without `waiting` that is refused. A folder that is
     not there is not made: it is more likely misspelt.
     """
+    path = resolved(path)
     if not path.parent.is_dir():
         raise AdapterError(f"There is no folder {path.parent}.", "Check the path, or make the folder first.")
     with ExitStack() as held:
@@ -163,16 +159,16 @@ def alone(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Non
 
 def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None:
     """Replace `path`, keeping what was there as `before(path)`. The same content again changes nothing."""
+    path = resolved(path)
     text = json.dumps(document.model_dump(mode="json"), ensure_ascii=False, allow_nan=False, sort_keys=True)
-    whole = serialise({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, metadata={"smope": text})
+    whole = pack(text, tensors)
     try:
         if path.is_file() and path.read_bytes() == whole:
             return
         with atomic_write(path) as temporary:
             temporary.write_bytes(whole)
             if _is_whole(path):
-                with atomic_write(before(path)) as copy:
-                    shutil.copyfile(path, copy)
+                keep_before(path)
     except OSError as error:
         raise AdapterError(
             f"{path} cannot be written: {error.strerror or error}.",
@@ -182,23 +178,13 @@ def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None
 
 def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
     """Document and tensors of an adapter, carried over from an older format if need be."""
+    path = resolved(path)
     if not path.is_file():
         raise _absent(path)
-    remedy = f"The file before it is whole: smope undo {path}" if _is_whole(before(path)) else "Take it from a backup, or learn anew."
     try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get("smope")
-            # copies: what is given out is the file itself, in memory, and whoever writes into it would change or cut off what we know
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (
-        SafetensorError,
-        RuntimeError,
-        ValueError,
-        TypeError,
-        KeyError,
-        OSError,
-    ) as error:  # what torch cannot hold is no tensor of ours
-        raise AdapterError(f"{path} is no adapter, or damaged ({error}).", remedy) from None
+        text, tensors = unpack(path)
+    except ValueError as error:
+        raise AdapterError(f"{path} is no adapter, or damaged ({error}).", _remedy(path)) from None
     try:
         values = parse_json(text or "null")
     except ValueError:
@@ -211,7 +197,7 @@ def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise AdapterError(f"{path} says something impossible: '{where}': {first['msg']}.", remedy) from None
+        raise AdapterError(f"{path} says something impossible: '{where}': {first['msg']}.", _remedy(path)) from None
 
 
 def counts(document: Document, tensors: Mapping[str, Tensor]) -> dict[str, int]:
@@ -249,6 +235,7 @@ def _absent(path: Path) -> AdapterError:
 
 def step_back(path: Path) -> Document:
     """Put the file before the last one in its place, and say what it holds. There is one such step."""
+    path = resolved(path)
     earlier = before(path)
     if not path.exists() and not earlier.exists():
         raise _absent(path)
@@ -283,9 +270,12 @@ def _refuse(path: Path) -> None:
     raise CheckpointError(f"Another process is teaching {path}.", "Wait for it to end.")
 
 
+def _remedy(path: Path) -> str:
+    return f"The file before it is whole: smope undo {path}" if _is_whole(before(path)) else "Take it from a backup, or learn anew."
+
+
 def _is_whole(path: Path) -> bool:
     try:
-        with safe_open(path, framework="pt") as file:
-            return "smope" in (file.metadata() or {})
-    except (SafetensorError, OSError):
+        return bool(unpack(path)[0])
+    except ValueError:
         return False

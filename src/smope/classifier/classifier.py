@@ -34,6 +34,7 @@ from smope.classifier.updates import UpdateReport, describe_calibration
 from smope.data import Skipped
 from smope.data.decoding import Pixels
 from smope.errors import ConfigError, DataError
+from smope.files import resolved
 from smope.progress import SILENT, Progress
 
 
@@ -226,7 +227,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def save(self, path: str | Path) -> None:
         """Write everything learned to one file, atomically; what was there before is kept as `<name>.before`."""
         adapter.write(Path(path), self._document(), to_tensors(self._known()))
-        self._file = Path(path)
+        self._file = resolved(Path(path))
 
     @classmethod
     def load(
@@ -258,7 +259,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         made._knowledge = from_document(made._body, document, tensors, str(path))
         check_it_sees(made._body, made._knowledge, str(path))
         made.overrides = differences(config)  # only now: what a file from elsewhere says is checked
-        made._file = Path(path)
+        made._file = resolved(Path(path))
         return made
 
     # -- inside ----------------------------------------------------------------------------------------------------------

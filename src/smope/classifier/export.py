@@ -29,6 +29,7 @@ that costs is measured, not assumed.
 from __future__ import annotations
 
 import importlib
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,7 @@ def metadata(document: Document, temperature: float) -> dict[str, Any]:
 def _checked(
     graph: Graph, body: Body, known: Knowledge, plain: Path, small: Path | None, found: Gathered | None, path: Path
 ) -> ExportReport:
-    size, threads = body.transform.size, body.config.threads
+    size, threads = body.transform.size, min(body.config.threads, os.cpu_count() or 1)
     floats = open_session(plain, threads)
     int8 = open_session(small, threads) if small is not None else None
     noise = onnx_check.random_views(size)

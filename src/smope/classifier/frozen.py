@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +15,13 @@ from smope.classifier.settings import AUTO, Settings, plan
 from smope.config import RunConfig
 from smope.data import Transform
 from smope.engine.runtime import SingleProcess, choose_device
-from smope.errors import AssetError, WeightsError
+from smope.errors import AssetError, ConfigError, WeightsError
 from smope.progress import Progress
 
 #: what `auto` takes, best first. The first comes from the hub, which is given five seconds to answer; the second from the package registry.
 PREFERRED, FALLBACK = "dinov2-s14-reg", "dinov2-s14-reg-mri"
+#: of a picture: attention grows with their square, and a file may ask for any number. DINOv2's own 518 pixels are 1,370.
+MOST_TOKENS = 2048
 
 
 def embody(
@@ -32,6 +36,7 @@ def embody(
     """A new classifier's frozen part, and what the user should know of how it was chosen."""
     chosen, vit, notes = _choose(backbone, image_size, file, progress)
     config = plan(chosen, method, image_size, seed, overrides)
+    _check_tokens(config)
     if vit is None:
         vit = _load(config, file, progress)
     data = config.data
@@ -46,6 +51,7 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
     Weights that are in memory already, in `lent`, are shared where they are the right ones, in the right place.
     """
     config, transform = document.config, Transform(**document.preprocessing.model_dump())
+    _check_tokens(config, f"{place}: ")
     if lent is not None and (lent.fingerprint, lent.config.backbone.image_size, lent.runtime.device) == (
         document.backbone.fingerprint,
         config.backbone.image_size,
@@ -64,8 +70,19 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
     return _body(config, document.settings, vit, seen, transform)
 
 
+def _check_tokens(config: RunConfig, where: str = "") -> None:
+    name, size = config.backbone.name, config.backbone.image_size
+    shape = backbone_info(name).shape
+    if (tokens := shape.tokens(size)) > MOST_TOKENS:
+        most = math.isqrt(MOST_TOKENS - 1 - shape.registers) * shape.patch
+        raise ConfigError(
+            f"{where}image_size must be at most {most} for {name}, got {size} ({tokens:,} tokens a picture).",
+            "Teach a classifier with smaller pictures.",
+        )
+
+
 def _body(config: RunConfig, settings: Settings, vit: FrozenViT, fingerprint: str, transform: Transform) -> Body:
-    runtime = SingleProcess(config.device, config.threads, config.precision)
+    runtime = SingleProcess(config.device, min(config.threads, os.cpu_count() or 1), config.precision)  # a file may ask for any number
     vit.checkpointing = config.train.checkpointing
     return Body(config, settings, vit.to(runtime.device), fingerprint, transform, runtime)
 

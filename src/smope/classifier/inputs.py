@@ -11,9 +11,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,6 +26,7 @@ from smope.data import ImageRef, ImageSet, InMemory, Skipped
 from smope.data.decoding import Pixels, is_picture
 from smope.data.folder import NESTED, OUTSIDE, class_folders
 from smope.data.images import Source
+from smope.data.reader import Reader
 from smope.errors import DataError
 from smope.labels import check_name
 from smope.progress import SILENT, Progress
@@ -99,8 +102,13 @@ def read_all(found: Listed, size: int, progress: Progress = SILENT) -> Gathered:
     sources: dict[str, InMemory | _OnDemand] = {}
     unreadable: list[Skipped] = []
     bytes_held = 0
-    with progress.bar("Reading pictures", len(found.items), "pictures") as bar, ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for item, answer in zip(found.items, pool.map(partial(_read, size), found.items), strict=True):
+    readers, threads = _Readers(), min(8, os.cpu_count() or 1)
+    with (
+        progress.bar("Reading pictures", len(found.items), "pictures") as bar,
+        closing(readers),
+        ThreadPoolExecutor(threads) as pool,
+    ):
+        for item, answer in zip(found.items, pool.map(partial(_read, size, readers), found.items), strict=True):
             bar.advance()
             if isinstance(answer, Skipped):
                 unreadable.append(answer)
@@ -116,9 +124,23 @@ def read_all(found: Listed, size: int, progress: Progress = SILENT) -> Gathered:
     return Gathered(ImageSet(refs), skipped)
 
 
-def _read(size: int, item: _Item) -> tuple[str, InMemory] | Skipped:
+class _Readers:
+    """A reader with limits for each thread, made when it has a file to read: one bad picture costs seconds, not the update."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Reader] = {}
+
+    def own(self) -> Reader:
+        return self._made.setdefault(threading.get_ident(), Reader())
+
+    def close(self) -> None:
+        for reader in self._made.values():
+            reader.close()
+
+
+def _read(size: int, readers: _Readers, item: _Item) -> tuple[str, InMemory] | Skipped:
     try:
-        held = InMemory(open_picture(item.picture, item.name, size))
+        held = InMemory(open_picture(item.picture, item.name, size, readers.own))
     except DataError as error:
         return left_out(item.name, error)
     return held.sha256(), held

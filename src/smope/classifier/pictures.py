@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from smope.data import InMemory, Skipped, decode_stream
-from smope.data.decoding import PIXEL_LIMIT, Pixels
+from smope.data.decoding import PIXEL_LIMIT, Pixels, reduced
+from smope.data.reader import Reader
 from smope.errors import DataError
 
 Picture = Any  #: a path, the bytes of a picture file, a PIL image, or an array H,W,3 (or H,W) of bytes
@@ -26,8 +27,10 @@ _ROOM = 2 * 256 / 224  #: a picture is reduced to not less than this many times 
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 
 
-def open_picture(picture: Picture, name: str, size: int) -> Pixels:
-    """H,W,3 bytes, reduced, or a DataError that names the picture."""
+def open_picture(picture: Picture, name: str, size: int, reader: Callable[[], Reader] | None = None) -> Pixels:
+    """H,W,3 bytes, reduced, or a DataError that names the picture. Files are left to a reader with limits, where one is given."""
+    if reader is not None and isinstance(picture, (str, os.PathLike, bytes)):
+        return reader().read(picture if isinstance(picture, bytes) else _file(Path(picture), name), name, room(size))
     if isinstance(picture, (str, os.PathLike)):
         pixels_HW3 = decode_stream(_file(Path(picture), name), name)
     elif isinstance(picture, bytes):
@@ -38,7 +41,7 @@ def open_picture(picture: Picture, name: str, size: int) -> Pixels:
         pixels_HW3 = _from_array(picture, name)
     else:
         raise DataError(f"'{name}' is a {type(picture).__name__}, not a picture.", "Give a path, bytes, a PIL image or an array.")
-    return _reduced(pixels_HW3, size)
+    return reduced(pixels_HW3, room(size))
 
 
 def left_out(name: str, error: DataError) -> Skipped:
@@ -102,8 +105,3 @@ def _from_array(array: Any, name: str) -> Pixels:
 def _check_size(width: int, height: int, name: str) -> None:
     if width * height > PIXEL_LIMIT:
         raise DataError(f"'{name}' has {width} x {height} pixels; the limit is {PIXEL_LIMIT:,}.", "Reduce the picture, or leave it out.")
-
-
-def _reduced(pixels_HW3: Pixels, size: int) -> Pixels:
-    factor = int(min(pixels_HW3.shape[:2]) / room(size))
-    return pixels_HW3 if factor < 2 else np.asarray(Image.fromarray(pixels_HW3).reduce(factor))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RECIPES = {"smope": "emoji-r/demo", "frozen backbone": "emoji-r/demo-linear"}
 _FAST = ["train.epochs=1"]
 #: what a run leaves in its folder; nothing else is ever removed
-_RUN_FILES = ("config.json", "checkpoint.safetensors", "history.json", "record.json")
+_RUN_FILES = ("config.json", "checkpoint.safetensors", "checkpoint.safetensors.before", "history.json", "record.json")
 
 
 def demo(

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
+import mmap
 import os
+import re
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -24,6 +27,10 @@ Pixels = NDArray[np.uint8]  # H,W,3 unless a name says otherwise
 
 PIXEL_LIMIT = 64_000_000  # a picture of more pixels is refused before its pixels are read
 _LARGE = 16_000_000  # pixels
+
+_JPEG = b"\xff\xd8"
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # of a segment: neither within coded pixels nor between two restarts
+_SCANS, _SEGMENTS = 100, 1_000  # of a JPEG; a camera's progressive ones have some ten scans
 
 # Named, so that a file is never handed to a parser nobody asked for (Pillow would pass PostScript on to a program).
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
@@ -55,6 +62,12 @@ def reads_telephones() -> bool:
     return True
 
 
+def prepare() -> None:
+    """Load Pillow's parsers now, so that no picture is charged for it."""
+    reads_telephones()
+    Image.init()
+
+
 def is_picture(name: str) -> bool:
     """Whether a file is a picture by its name, of a kind that is read here or not."""
     return _kind(name) in (*EXTENSIONS, *TELEPHONE, *_FOREIGN)
@@ -81,9 +94,10 @@ def decode_stream(stream: Path | IO[bytes], name: str, pixel_limit: int = PIXEL_
     try:
         if isinstance(stream, Path) and stream.exists() and not stream.is_file():
             raise ValueError("it is no plain file")  # a pipe would be waited for without end
+        _check_jpeg(stream, name)
         with Image.open(stream, formats=_formats()) as image, _in_turn(image):
             if image.width * image.height > pixel_limit:
-                raise DataError(
+                raise TooLarge(
                     f"'{name}' has {image.width} x {image.height} pixels; the limit is {pixel_limit:,}.",
                     "Reduce the picture, or leave it out.",
                 )
@@ -92,6 +106,43 @@ def decode_stream(stream: Path | IO[bytes], name: str, pixel_limit: int = PIXEL_
         raise
     except Exception as cause:  # Pillow's parsers raise whatever they stumble over: OSError, SyntaxError, struct.error, zlib.error ...
         raise DataError(f"Cannot read '{name}' as a picture: {reason(cause, name)}.", "Replace the file, or leave it out.") from cause
+
+
+def reduced(pixels_HW3: Pixels, room: float) -> Pixels:
+    """Reduce a picture by the whole factor that leaves its shorter side not less than `room`."""
+    factor = int(min(pixels_HW3.shape[:2]) / room)
+    return pixels_HW3 if factor < 2 else np.asarray(Image.fromarray(pixels_HW3).reduce(factor))
+
+
+class TooLarge(DataError):
+    """A picture has more pixels than are asked for."""
+
+
+def _check_jpeg(stream: Path | IO[bytes], name: str) -> None:
+    """Refuse a JPEG of very many scans or segments: each scan costs as much as the picture, and Pillow joins segments one by one."""
+    if isinstance(stream, io.BytesIO):
+        _walk_jpeg(stream.getbuffer(), name)
+    elif isinstance(stream, Path) and stream.is_file():
+        with open(stream, "rb") as file:
+            if file.read(2) == _JPEG:
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                    _walk_jpeg(data, name)
+
+
+def _walk_jpeg(data: memoryview | mmap.mmap, name: str) -> None:
+    if data[:2] != _JPEG:
+        return
+    counts, at = {"scans": 0, "segments": 0}, 2
+    while (found := _MARKER.search(data, at)) is not None and (kind := found[0][1]) != 0xD9:
+        counts["segments"] += 1
+        counts["scans"] += kind == 0xDA
+        for what, most in (("scans", _SCANS), ("segments", _SEGMENTS)):
+            if counts[what] > most:
+                raise DataError(
+                    f"'{name}' must have at most {most:,} {what}, and has more.", "Save it anew as a plain JPEG, or leave it out."
+                )
+        bare = kind in (0x01, 0xD8)  # the others are followed by their length
+        at = found.end() + (0 if bare else int.from_bytes(data[found.end() : found.end() + 2], "big"))
 
 
 class _Turn:

@@ -1,8 +1,12 @@
-"""A run's state on disk: one safetensors file with its JSON in the header, replaced by rename, so it is never half there."""
+"""A run's state on disk: one safetensors file with its JSON and a hash in the header, replaced by rename, so it is never half there.
+
+The checkpoint before the last one is kept beside it, and takes its place if the last one is damaged (`restore_older`).
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,17 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialise
 from torch import Tensor
 
 from smope.errors import CheckpointError
-from smope.files import atomic_write, parse_json
+from smope.files import atomic_write, before, keep_before, parse_json
 from smope.labels import LabelSpace
+from smope.tensor_file import pack, unpack
 
 SCHEMA = 1
 NAME = "checkpoint.safetensors"  #: in a run's folder
 _OTHER_VERSION = "Finish the run with the version that began it, or choose another --out."
+
+
+class DamagedCheckpoint(CheckpointError):
+    """The file is not what was written."""
 
 
 @dataclass
@@ -65,25 +72,26 @@ class RunState:
 
 
 def save(path: Path, state: RunState, config: Mapping[str, Any], method: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
-    """Write a checkpoint atomically."""
-    tensors = {f"method.{name}": tensor.detach().cpu().contiguous() for name, tensor in method.state_dict().items()}
+    """Write a checkpoint atomically, and keep the one that was there."""
+    tensors = {f"method.{name}": tensor for name, tensor in method.state_dict().items()}
     if optimizer is not None:
         tensors |= _optimizer_tensors(optimizer)
     header = {"schema": SCHEMA, "config": config, "state": state.to_json()}
     with telling_disk_errors(path), atomic_write(path) as temporary:
         # bytes first: a full disk is then an OSError like any other
-        temporary.write_bytes(serialise(tensors, metadata={"smope": json.dumps(header)}))
+        temporary.write_bytes(pack(json.dumps(header), tensors))
+        if path.exists():
+            keep_before(path)
 
 
 def load(path: Path) -> tuple[RunState, dict[str, Any], dict[str, Tensor], dict[str, Tensor]]:
     """State, config, method tensors and optimizer tensors of a checkpoint."""
-    foreign = partial(CheckpointError, remedy="Delete it to start the run anew.")
+    foreign = partial(DamagedCheckpoint, remedy="Delete it to start the run anew.")
     try:
-        with safe_open(path, framework="pt") as file:
-            header = parse_json((file.metadata() or {})["smope"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OSError) as error:
-        raise foreign(f"{path} is not a checkpoint of ours ({error}).") from None
+        text, tensors = unpack(path)
+        header = parse_json(text)
+    except ValueError as error:
+        raise foreign(f"{path} is not a checkpoint of ours, or damaged ({error}).") from None
     if not isinstance(header, dict):
         raise foreign(f"{path} is not a checkpoint of ours (its header is a {type(header).__name__}).")
     if header.get("schema") != SCHEMA:
@@ -96,6 +104,22 @@ def load(path: Path) -> tuple[RunState, dict[str, Any], dict[str, Tensor], dict[
         return RunState.from_json(header["state"]), dict(header["config"]), split["method"], split["optimizer"]
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise foreign(f"{path} is a damaged checkpoint ({type(error).__name__}: {error}).") from None
+
+
+def restore_older(path: Path) -> str:
+    """Put the older checkpoint in the place of a damaged one, and return what to say of it; empty where nothing was to be done."""
+    try:
+        if path.exists() and before(path).exists():
+            load(path)
+        return ""
+    except DamagedCheckpoint as damage:
+        try:
+            load(before(path))
+        except CheckpointError:
+            raise damage from None
+        with telling_disk_errors(path):
+            os.replace(before(path), path)
+        return f"{damage.problem} The one before it is whole and is used instead."
 
 
 def restore_method(method: torch.nn.Module, tensors: Mapping[str, Tensor], path: Path | None = None) -> None:

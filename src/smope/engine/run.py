@@ -132,6 +132,8 @@ def _learn(
     ready = prepare(config, runtime, progress)
     state = RunState(split=ready.stream.split_fingerprint)
     loop = Loop(config, ready.stream, ready.transform, ready.vit, ready.method, runtime, state, folder, progress, stop)
+    if folder is not None and runtime.is_main and (word := checkpoint.restore_older(folder / CHECKPOINT)):
+        progress.say(word)
     if folder is not None and (saved := _saved(folder / CHECKPOINT, runtime)):
         loop.state, _, method_tensors, optimizer_tensors = saved
         if loop.state.split != ready.stream.split_fingerprint:

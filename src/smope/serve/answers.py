@@ -81,7 +81,7 @@ class Change(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok", "loading", "failed"]
+    status: Literal["ok", "loading", "failed", "busy"] = Field(description="busy: pictures wait, and for seconds none was read")
     model: Literal["empty", "loading", "ready", "failed"]
     classes: int
     learning: bool

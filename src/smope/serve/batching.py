@@ -1,7 +1,7 @@
 """Small predictions, laid together: while the ViT looks at one batch, the next one gathers.
 
-Files become views on the way in, on threads of their own, so that a large photograph holds up nobody but its sender. A picture is
-answered by the classifier that was there when it came.
+Files become views on the way in, in processes of their own (`smope.serve.reading`), so that a large photograph holds up nobody but its
+sender. A picture is answered by the classifier that was there when it came.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import operator
 import queue
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smope.errors import DataError
 from smope.serve.limits import Limits, not_now, too_much
+from smope.serve.reading import Lanes, Unread
 
 if TYPE_CHECKING:
     from smope.classifier import Answer, ContinualClassifier
     from smope.data.decoding import Pixels
 
 _GATHER_SECONDS = 0.003
+_END_SECONDS = 3.0  #: that a batch under way is waited for at the end
 _MOST = 32  #: pictures in a batch
-_READERS = 2
 
 
 @dataclass
@@ -41,15 +42,21 @@ class Batcher:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._readers = ThreadPoolExecutor(_READERS, "smope-read")
+        self._lanes: Lanes | None = None  # made with the first picture: it brings torch, and is no part of the page
         self._thread = threading.Thread(target=self._work, name="smope-predict", daemon=True)
         self._under_way = 0
         self._thread.start()
 
     def close(self) -> None:
         self._queue.put(None)
-        self._readers.shutdown(cancel_futures=True)
-        self._thread.join(timeout=10)
+        if self._lanes is not None:
+            self._lanes.close()
+        self._thread.join(timeout=_END_SECONDS)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the readers read."""
+        return self._lanes is None or self._lanes.is_well
 
     async def classify(self, classifier: ContinualClassifier, pictures: list[tuple[str, bytes]]) -> list[Answer | DataError]:
         """An answer for each picture, or why it cannot be read."""
@@ -57,19 +64,21 @@ class Batcher:
             raise too_much("Too many pictures are waiting for an answer.")
         self._under_way += len(pictures)
         try:
-            answers = asyncio.gather(*[self._classify(classifier, name, data) for name, data in pictures])
+            asker = object()
+            answers = asyncio.gather(*[self._classify(Unread(asker, classifier, name, data)) for name, data in pictures])
             return list(await asyncio.wait_for(answers, self._limits.answer_seconds))
         except asyncio.TimeoutError:
             raise not_now("The answer took too long.") from None
         finally:
             self._under_way -= len(pictures)
 
-    async def _classify(self, classifier: ContinualClassifier, name: str, data: bytes) -> Answer | DataError:
+    async def _classify(self, unread: Unread) -> Answer | DataError:
+        self._lanes = self._lanes or Lanes()
         try:
-            view = await asyncio.get_running_loop().run_in_executor(self._readers, classifier.view, data, name)
+            view = await asyncio.wrap_future(self._lanes.read(unread))
         except DataError as error:
             return error
-        waiting = _Waiting(classifier, view, Future())
+        waiting = _Waiting(unread.classifier, view, Future())
         self._queue.put(waiting)
         return await asyncio.wrap_future(waiting.answer)
 

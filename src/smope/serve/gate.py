@@ -24,7 +24,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smope.serve.limits import Limits, Refusal, megabytes
+from smope.serve.limits import KILO, Limits, Refusal, megabytes
 from smope.serve.start import address
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -93,7 +93,7 @@ class Gate:
             answer = JSONResponse(refusal.detail, refusal.status_code, refusal.headers)
             await answer(scope, receive, dressed)
         else:
-            await self._app(scope, _limited(receive, most, seconds), dressed)
+            await self._app(scope, _limited(receive, most, seconds, self._limits), dressed)
         finally:
             self._count(scope, status)
 
@@ -122,18 +122,22 @@ class Gate:
         return any(secrets.compare_digest(offer.encode(), (self._rules.token or "").encode()) for offer in offers)
 
 
-def _limited(receive: Receive, most: int, seconds: float) -> Receive:
-    """`receive`, which ends after so many bytes and so many seconds."""
-    deadline, seen, over = time.monotonic() + seconds, 0, False
+def _limited(receive: Receive, most: int, seconds: float, limits: Limits) -> Receive:
+    """`receive`, which ends after so many bytes and so many seconds, and earlier where the bytes come too slowly."""
+    began, seen, over = time.monotonic(), 0, False
 
     async def limited() -> Message:
         nonlocal seen, over
         if over:  # what is received now is only whether the client is still there
             return await receive()
+        slowest = limits.grace_seconds + seen / limits.rate
         try:
-            with anyio.fail_after(max(0.0, deadline - time.monotonic())):
+            with anyio.fail_after(max(0.0, began + min(seconds, slowest) - time.monotonic())):
                 message: dict[str, Any] = dict(await receive())
         except TimeoutError:
+            if slowest < seconds:
+                problem = f"The upload is slower than {limits.rate // KILO} KB a second."
+                raise Refusal(408, problem, "Send it over a better connection, or smaller pictures.") from None
             raise Refusal(408, f"The upload took longer than {seconds:.0f} seconds.", "Send fewer pictures at a time.") from None
         seen += len(message.get("body", b""))
         over = not message.get("more_body", False)

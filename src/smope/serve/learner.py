@@ -22,7 +22,7 @@ import anyio.to_thread
 from smope.child_process import Child, Message
 from smope.errors import CheckpointError, Problem, SmopeError
 from smope.files import lock
-from smope.serve.limits import Limits, Refusal, too_much
+from smope.serve.limits import Budget, Limits, Refusal, too_much
 from smope.serve.model import Model
 
 _LOG = logging.getLogger("smope.serve")
@@ -91,6 +91,7 @@ class Learner:
         self.model, self._limits, self._finished = model, limits, finished
         self.root = model.file.with_name(f"{model.file.name}.teaching")
         self.jobs: dict[str, Job] = {}
+        self._budget, self._charged = Budget(limits.teaching_bytes), dict[Path, int]()
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self._running: Job | None = None
         self._teacher: Child | None = None
@@ -110,6 +111,18 @@ class Learner:
         folder = self.root / secrets.token_hex(8)
         folder.mkdir(parents=True, mode=0o700)
         return folder
+
+    def charge(self, folder: Path, size: int) -> None:
+        """Take so many bytes of the uploads' common budget, or refuse them: before they are written, and while there is room for them."""
+        if shutil.disk_usage(folder).free - size < self._limits.spare_bytes:
+            raise Refusal(507, "The server's disk is nearly full.", "Free some space on it, or send less at a time.")
+        self._budget.take(size)
+        self._charged[folder] = self._charged.get(folder, 0) + size
+
+    def drop(self, folder: Path) -> None:
+        """Remove the pictures of one job, and give back what they took of the budget."""
+        shutil.rmtree(folder, ignore_errors=True)
+        self._budget.give(self._charged.pop(folder, 0))
 
     def check_room(self) -> None:
         if self.waiting >= self._limits.waiting_jobs:
@@ -187,7 +200,7 @@ class Learner:
 
     def _end(self, job: Job, **values: Any) -> None:
         if job.folder is not None:
-            shutil.rmtree(job.folder, ignore_errors=True)
+            self.drop(job.folder)
         self._finished(job.kind, values["state"])
         job.set(**values)
 

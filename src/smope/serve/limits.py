@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from fastapi import HTTPException
@@ -21,7 +23,11 @@ class Limits:
     learn_pictures: int = 2_000
     learn_bytes: int = 1024 * MEGA
     other_bytes: int = 64 * KILO
-    in_memory: int = 256 * MEGA  #: of all uploads that are being answered
+    in_memory: int = 256 * MEGA  #: of all uploads that are being answered, as they arrive
+    teaching_bytes: int = 2048 * MEGA  #: of all uploads to be learned, from their first byte to the end of their job
+    spare_bytes: int = 256 * MEGA  #: that uploads to be learned leave free on the disk
+    rate: int = 8 * KILO  #: bytes a second that an upload must keep up, after `grace_seconds`
+    grace_seconds: float = 10.0
     upload_seconds: float = 60.0
     learn_upload_seconds: float = 900.0
     answer_seconds: float = 60.0
@@ -78,3 +84,18 @@ class Budget:
 
     def give(self, size: int) -> None:
         self._left += size
+
+    @contextmanager
+    def account(self) -> Iterator[Callable[[int], None]]:
+        """Something to take with, as bytes arrive; all of it is given back at the end."""
+        taken = 0
+
+        def take(size: int) -> None:
+            nonlocal taken
+            self.take(size)
+            taken += size
+
+        try:
+            yield take
+        finally:
+            self.give(taken)

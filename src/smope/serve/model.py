@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smope.errors import CheckpointError, SmopeError
+from smope.files import before
 from smope.serve.limits import Refusal, not_now
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Model:
 
     @property
     def can_undo(self) -> bool:
-        return self.file.with_name(f"{self.file.name}.before").is_file()
+        return before(self.file).is_file()
 
     def is_stale(self) -> bool:
         """Whether another file lies there than the one that is served."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,19 +42,13 @@ _STREAM: dict[str, Any] = {"description": "Events, each a JobState.", "content":
 async def predict(request: Request, desk: AtDesk) -> answers.Predictions:
     """What is on these pictures? None of them touches the disk. One that cannot be read is answered with the reason."""
     classifier = desk.model.ready()
-    length = request.headers.get("content-length", "")
-    size = int(length) if length.isdecimal() else desk.limits.predict_bytes
-    desk.budget.take(size)
-    try:
-        sent = await read_form(
-            request.headers.get("content-type", ""), request.stream(), desk.limits.predict_pictures, desk.limits, in_memory
-        )
+    with desk.budget.account() as charge:
+        content_type, limits = request.headers.get("content-type", ""), desk.limits
+        sent = await read_form(content_type, request.stream(), limits.predict_pictures, limits, in_memory, charge)
         if sent.classes:
             raise Refusal(422, "A picture to predict has no class.", "Leave 'class' out, or send it to /learn.")
         began = time.monotonic()
         found = await desk.batcher.classify(classifier, [(picture.name, _bytes(picture)) for picture in sent.pictures])
-    finally:
-        desk.budget.give(size)
     errors = [answer for answer in found if isinstance(answer, DataError)]
     desk.metrics.prediction(time.monotonic() - began, len(found), len(errors))
     if len(errors) == len(found):
@@ -83,11 +77,12 @@ async def learn(request: Request, response: Response, desk: AtDesk) -> answers.J
                 desk.limits.learn_pictures,
                 desk.limits,
                 lambda number: open(folder / f"{number:06}", "xb"),  # noqa: SIM115 (the form's reader closes it)
+                partial(desk.learner.charge, folder),
             )
             await anyio.to_thread.run_sync(_write_manifest, folder, sent)
         job = desk.learner.submit("learn", {}, folder)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        desk.learner.drop(folder)
         raise
     response.headers["Location"] = f"/jobs/{job.id}"
     return desk.state_of(job)

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any
 from urllib.parse import quote
 
 from smope.errors import ConfigError, SmopeError
+from smope.files import resolved
 
 _TOKEN_LETTERS = 12  #: fewer could be guessed
 _EXTRA = "Install what serving needs: pip install 'smope[serve]'"
 _SHUTDOWN_SECONDS = 3
+_END_SECONDS = 9.0  #: after which whatever still goes on is left; every file is whole at any moment
 _LOOK_SECONDS = 0.1
 
 
@@ -82,7 +85,7 @@ def serve(
     from smope.serve.limits import Limits
     from smope.serve.model import Model
 
-    file = file.absolute()
+    file = resolved(file)
     _check_file(file)
     limits = Limits()
     with serving(file), _socket(where) as listener:
@@ -90,13 +93,12 @@ def serve(
         app = make_app(Model(file, new, backbone_file), Rules(where.host, port, where.is_local, where.token), limits)
         config = uvicorn.Config(
             app,
-            http=Patient.within(limits.header_seconds),
+            http=Patient.within(limits.header_seconds, limits.connections),
             ws="none",
             log_level="warning",
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=limits.connections,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
         server = uvicorn.Server(config)
@@ -111,8 +113,12 @@ async def _run(server: Any, listener: socket.socket, listening: Callable[[], Non
         listening()
     while not server.should_exit and not task.done():
         await asyncio.sleep(_LOOK_SECONDS)
+    last = threading.Timer(_END_SECONDS, os._exit, [1])
+    last.daemon = True
+    last.start()
     stop()  # uvicorn waits for every answer that is under way before it tells the program
     await task
+    last.cancel()
 
 
 def check_installed() -> None:

@@ -112,8 +112,10 @@ class _Reader:
         self.whole = True
 
 
-async def read_form(content_type: str, body: AsyncIterator[bytes], most: int, limits: Limits, sink: Sink) -> Form:
-    """The form in a body, with at least one picture and at most `most`."""
+async def read_form(
+    content_type: str, body: AsyncIterator[bytes], most: int, limits: Limits, sink: Sink, charge: Callable[[int], None] = lambda size: None
+) -> Form:
+    """The form in a body, with at least one picture and at most `most`. `charge` is told of bytes as they arrive."""
     kind, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if kind != b"multipart/form-data" or not boundary:
@@ -124,6 +126,7 @@ async def read_form(content_type: str, body: AsyncIterator[bytes], most: int, li
         raise Refusal(400, f"The form cannot be read: {error}.", _HOW) from None
     try:
         async for chunk in body:
+            charge(len(chunk))
             reader.parser.write(chunk)
         if not reader.whole:
             raise Refusal(400, "The upload ends too early.", "Send it again.")

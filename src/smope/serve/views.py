@@ -1,14 +1,15 @@
-"""Routes that only look: classes, history, experts, files, and whether all is well."""
+"""Routes that only look: classes, history, experts, the files, and whether all is well."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
 import anyio.to_thread
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, PlainTextResponse, Response
 from starlette.background import BackgroundTask
 from starlette.types import Receive, Scope, Send
@@ -17,6 +18,7 @@ import smope
 from smope.errors import Problem
 from smope.serve import answers
 from smope.serve.desk import AtDesk, problems
+from smope.serve.learner import Job
 from smope.serve.limits import Refusal
 
 router = APIRouter()
@@ -84,15 +86,15 @@ async def adapter(desk: AtDesk) -> Response:
     return Response(whole, media_type="application/octet-stream", headers={"Content-Disposition": called})
 
 
-@router.get("/model.onnx", tags=["look"], response_class=Response, responses={**problems(409, 429, 503), 200: _BINARY})
-async def onnx(desk: AtDesk) -> WholeFile:
-    """The classifier as an ONNX file, made when it is asked for, in its turn."""
+@router.post("/model.onnx", tags=["look"], response_class=Response, responses={**problems(409, 429, 503), 200: _BINARY})
+async def onnx(request: Request, desk: AtDesk) -> WholeFile:
+    """The classifier as an ONNX file, made when it is asked for, in its turn. A POST, because it is work: see the gate on origins."""
     desk.model.ready()
     folder = desk.learner.new_folder()
     target = folder / f"{desk.model.file.stem}.onnx"
     job = desk.learner.submit("export", {"to": str(target)})
     gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
-    if not await job.ended(desk.limits.learn_upload_seconds):
+    if not await _ended(job, request, desk.limits.learn_upload_seconds):
         await desk.learner.cancel(job)  # nobody would fetch the file
     if job.state != "done" or not target.is_file():
         await gone()
@@ -101,12 +103,31 @@ async def onnx(desk: AtDesk) -> WholeFile:
     return WholeFile(target, media_type="application/octet-stream", filename=target.name, background=gone)
 
 
+async def _ended(job: Job, request: Request, patience: float) -> bool:
+    """Wait for a job's end, as long as its client does; return whether it has come."""
+    waits = [asyncio.ensure_future(job.ended(patience)), asyncio.ensure_future(_left(request))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    return job.is_over
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 @router.get("/health", tags=["watch"])
 async def health(desk: AtDesk) -> answers.Health:
     """Whether the server is well. Asks for no token."""
     state, known = desk.model.state, desk.model.classifier
+    well = "ok" if desk.batcher.is_well else "busy"
     facts = {
-        "status": "ok" if state in ("ready", "empty") else state,
+        "status": well if state in ("ready", "empty") else state,
         "model": state,
         "classes": len(known.classes) if known is not None else 0,
         "learning": desk.learner.running is not None,

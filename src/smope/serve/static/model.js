@@ -17,6 +17,22 @@ async function change(path, body) {
   changed();
 }
 
+/** Made when it is asked for, which takes a while; a link could not ask with POST. */
+async function saveOnnx() {
+  const button = byId("save-onnx"), file = byId("file").textContent;
+  button.disabled = true;
+  notice("The ONNX file is being made.");
+  try {
+    const url = URL.createObjectURL(await post("/model.onnx"));
+    make("a", { href: url, download: `${file.replace(/\.[^.]*$/, "")}.onnx` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60000);
+    notice("");
+  } catch (error) {
+    notice(said(error));
+  }
+  button.disabled = false;
+}
+
 async function rename(name) {
   const to = await ask({ title: `Rename “${name}”`, label: "New name", value: name, yes: "Rename" });
   if (to && to !== name) change("/classes/rename", { name, to });
@@ -107,5 +123,6 @@ export function begin(then, watchJob) {
   changed = then;
   watch = watchJob;
   byId("undo-last").addEventListener("click", () => change("/undo"));
+  byId("save-onnx").addEventListener("click", saveOnnx);
   byId("experts-of").addEventListener("change", drawExperts);
 }

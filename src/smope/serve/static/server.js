@@ -9,10 +9,11 @@ export class Refused extends Error {
   }
 }
 
+const KIND = /^application\/json/;
 const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
 async function answer(response) {
-  if (response.ok) return response.status === 204 ? null : response.json();
+  if (response.ok) return response.status === 204 ? null : KIND.test(response.headers.get("Content-Type")) ? response.json() : response.blob();
   const after = response.headers.get("Retry-After");
   throw new Refused(response.status, await response.json().catch(() => ({})), after && Number(after));
 }
