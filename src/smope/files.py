@@ -113,8 +113,12 @@ def keep_before(path: Path) -> None:
 
 
 def resolved(path: Path) -> Path:
-    """Return where a path leads, links followed: what is locked, written and kept must be one file under all of its names."""
-    return Path(os.path.realpath(path))
+    """Return where a path leads, links followed: what is locked, written and kept must be one file under all of its names.
+
+    A path without links stays as it is, so that people read it as they wrote it.
+    """
+    real = Path(os.path.realpath(path))
+    return path if real == Path(os.path.abspath(path)) else real
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from PIL import Image
 
 from smope.classifier.inputs import gather
 from smope.data.csv_list import csv_list
+from smope.data.decoding import decode_stream, reduced
 from smope.errors import ConfigError
 from smope.methods import resolve
 from smope.recipes import apply_overrides, load_recipe
@@ -170,7 +171,18 @@ def test_lists(place: Path, data: Bent[bytes]) -> None:
             read()
 
 
-def test_only_what_a_list_names_is_read_and_nothing_is_written(place: Path, opened: list[str]) -> None:
+class InThisProcess:
+    """A reader whose files are opened where they can be seen."""
+
+    def read(self, picture: Path, name: str, room: float) -> Any:
+        return reduced(decode_stream(picture, name), room)
+
+    def close(self) -> None:
+        pass
+
+
+def test_only_what_a_list_names_is_read_and_nothing_is_written(place: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smope.classifier.inputs.Reader", InThisProcess)
     (place / "list.csv").write_text(f"path,label\n../{SECRET}.png,cup\n0.png,cup\n2.png,cup\n")
     opened.clear()
     gather(place / "list.csv", 16)

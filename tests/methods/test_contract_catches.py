@@ -12,7 +12,7 @@ from smope.methods import Method, MethodConfig
 from smope.methods.one_prompt import OnePrompt
 from smope.phases import Chance, Draws, Group
 from smope.prompts import PrefixPrompter
-from smope.testing import contract, streams
+from smope.testing import contract, streams, sums
 from smope.testing.contract import ContractError, DoesNotApply, Subject, checks
 from smope.testing.subject import SHORT_TAP
 
@@ -398,6 +398,32 @@ class APromptATask(Method):
 class ForgetsToTrainTheHead(Method):
     def image_phases(self, update):
         return []
+
+
+# -- sums -----------------------------------------------------------------------------------------------------------------
+
+
+class WithRidge(Method):
+    has_prompts = False
+
+    @staticmethod
+    def default_head(tap):
+        return {"name": "ridge"}
+
+
+@breaks(sums.check_any_split_in_any_order_gives_the_same_head, "give other scores than at once")
+class FadesWithEveryUpdate(WithRidge):
+    def remember(self, seen, rows_N, update):
+        self.head.sums.total_CF *= 0.9
+        super().remember(seen, rows_N, update)
+
+
+@breaks(sums.check_two_models_add_up, "two models added up score otherwise")
+class ForgetsTheOther(WithRidge):
+    def make_head(self, setup):
+        head = super().make_head(setup)
+        head.add = lambda other: None
+        return head
 
 
 @pytest.mark.parametrize(("broken", "check", "words", "fields", "tap", "raises"), CAUGHT)

@@ -85,7 +85,7 @@ def serve(
     from smope.serve.limits import Limits
     from smope.serve.model import Model
 
-    file = resolved(file)
+    file = resolved(file.absolute())
     _check_file(file)
     limits = Limits()
     with serving(file), _socket(where) as listener:
