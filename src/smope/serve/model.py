@@ -81,6 +81,8 @@ class Model:
             except OSError as error:  # it went away under our hands; the next look sees it
                 self.error = CheckpointError(f"{self.file} cannot be read: {error.strerror or error}.", "Check the file.")
             except Exception as error:  # a bug of ours must not look like loading for ever
+                if not threading.main_thread().is_alive():
+                    return  # the program ends, and takes what it was loading with
                 _LOG.exception("The model cannot be loaded")
                 self.error = CheckpointError(f"{self.file} cannot be loaded: {error}.", "The reason stands in the server's log.")
             self._stamp, self._loading = stamp, False
