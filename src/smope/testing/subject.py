@@ -203,8 +203,9 @@ class Subject:
 
     @functools.cached_property
     def vit(self) -> FrozenViT:
-        """The backbone, this subject's own."""
-        return pristine_vit().double()
+        """The backbone, this subject's own, fit to be trained through whoever asks for it first."""
+        with torch.inference_mode(False):
+            return pristine_vit().double()
 
     @functools.cached_property
     def _vit_float32(self) -> FrozenViT:
