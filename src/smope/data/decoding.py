@@ -139,7 +139,7 @@ def _walk_jpeg(data: memoryview | mmap.mmap, name: str) -> None:
         for what, most in (("scans", _SCANS), ("segments", _SEGMENTS)):
             if counts[what] > most:
                 raise DataError(
-                    f"'{name}' must have at most {most:,} {what}, and has more.", "Save it anew as a plain JPEG, or leave it out."
+                    f"'{name}' must have at most {most:,} {what}, and has more.", "Save it again as a plain JPEG, or leave it out."
                 )
         bare = kind in (0x01, 0xD8)  # the others are followed by their length
         at = found.end() + (0 if bare else int.from_bytes(data[found.end() : found.end() + 2], "big"))

@@ -1,4 +1,4 @@
-"""A picture from elsewhere, decoded in a process of its own with a limit of time and memory, which is killed and replaced at need.
+"""Untrusted pictures, each decoded in a process of its own with a limit of time and memory, which is killed and replaced at need.
 
 A decoder has no deadline of its own, and in a thread none can be given to it: a file of two megabytes can keep one busy for minutes.
 """
@@ -29,7 +29,7 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "1048576",
     "MALLOC_TRIM_THRESHOLD_": "1048576",
 }
-_REMEDY = "Save it anew as a plain JPEG or PNG, or leave it out."
+_REMEDY = "Save it again as a plain JPEG or PNG, or leave it out."
 
 
 class TooMuch(DataError):

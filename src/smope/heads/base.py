@@ -43,7 +43,7 @@ class Setup(Generic[C_co]):
 
 
 class LeftOut(NamedTuple):
-    """What pictures say of a head that has not learned them, averaged over classes."""
+    """Accuracy and log loss over pictures that are left out, averaged over classes."""
 
     accuracy: float
     log_loss: float
@@ -120,7 +120,7 @@ class Head(Growing):
         raise NotImplementedError(f"{type(self).__name__} draws no features")
 
     def left_out(self, rows: Sequence[int]) -> LeftOut | None:
-        """How well it recognises the pictures of these classes, each left out; None where none can be."""
+        """Leave out each picture of these classes and return how well they are recognised; None where none can be left out."""
         raise NotImplementedError(f"{type(self).__name__} leaves no picture out")
 
     def add(self, other: Any) -> None:
@@ -136,7 +136,7 @@ class Head(Growing):
         raise NotImplementedError(f"{type(self).__name__} cannot be emptied")
 
     def facts(self) -> dict[str, Any]:
-        """What a record keeps of this head after each task, as plain numbers."""
+        """Return what a record keeps of this head after each task, as plain numbers."""
         return {}
 
     def retire(self, rows: Tensor) -> None:

@@ -25,7 +25,7 @@ from smope.phases import Chance
 
 
 class KernelConfig(RidgeConfig):
-    """Which map, and how wide."""
+    """The fields of the map."""
 
     map: Literal["square", "relu"] = Field("square", description="degree-2 polynomial by a tensor sketch, or ReLU of a random projection")
     width: int = Field(4096, gt=0, description="P: how many numbers the map gives")

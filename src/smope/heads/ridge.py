@@ -29,7 +29,7 @@ _CERTAIN = 1e-6  #: how little of a picture's own direction may be left without 
 
 
 class RidgeConfig(SumsConfig):
-    """How classes weigh."""
+    """The weights of classes."""
 
     balance: float = Field(1.0, ge=0, le=1, description="0: every picture weighs the same; 1: every class does")
     even: bool = Field(False, description="divide each row by the mean score of its own class")

@@ -33,7 +33,7 @@ from smope.phases import Batch, Fold, Seen, Update
 
 
 class SumsConfig(HeadConfig):
-    """What a closed-form head reads, and how much it keeps."""
+    """The fields of every closed-form head: its readout, and how much it keeps."""
 
     blocks: list[int] = Field(
         [-6, -5, -4, -3, -2, -1], min_length=1, description="blocks whose output is read, counted from the end if negative"
@@ -44,7 +44,7 @@ class SumsConfig(HeadConfig):
 
 
 class Formula(ABC):
-    """How weights follow from sums, and what they would be without one of the pictures."""
+    """Weights from sums, and the scores of pictures that are left out of them."""
 
     name: ClassVar[str]
     strengths: ClassVar[Sequence[float]]  #: the candidates, mildest first

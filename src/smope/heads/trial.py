@@ -34,16 +34,16 @@ class Trial(nn.Module):
 
     @property
     def open(self) -> bool:
-        """Whether it is still to be decided."""
+        """True until it is decided."""
         return int(self.verdict) == OPEN
 
     @property
     def rejected(self) -> bool:
-        """Whether the prompts were found to harm, or never learned."""
+        """True if the prompts were found to harm, or never learned."""
         return int(self.verdict) == REJECTED
 
     def observe(self, feature_BF: Tensor, batch: Batch) -> dict[str, Seen]:
-        """What the plain head wants of a batch of plain features."""
+        """Return the plain head's observations of a batch of plain features."""
         return {f"{_PLAIN}{name}": seen for name, seen in self.plain.observe(feature_BF, batch).items()}
 
     def folds(self) -> Mapping[str, Fold]:

@@ -137,7 +137,7 @@ class Method(Growing):
 
     @property
     def bare(self) -> bool:
-        """Whether nothing is put into the ViT: prompts never learn, or they were found to harm."""
+        """True where nothing is put into the ViT: prompts never learn, or were found to harm."""
         return self.adapt == "never" or (self.trial is not None and self.trial.rejected)
 
     def prompter(self, batch: Batch, training: bool) -> Prompter:
@@ -225,7 +225,7 @@ class Method(Growing):
         return [self.collect_phase("statistics", step, update)]
 
     def observe(self, batch: Batch, vit: FrozenViT, prompter: Prompter) -> dict[str, Seen]:
-        """What the heads want to know of a batch."""
+        """Return the heads' observations of a batch."""
         readout = self.head.readout
         seen = self.head.observe(self.feature(batch.images, vit, PLAIN if self.bare else prompter, readout), batch)
         if self.trial is not None and self.trial.open:
@@ -252,7 +252,7 @@ class Method(Growing):
             self.trial.remember(seen, rows_N, update, self.head, learned=self.adapts(update))
 
     def record_facts(self) -> dict[str, Any]:
-        """What a record keeps after each task: of the method, of its head, and of the trial."""
+        """Return what a record keeps after each task: facts of the method, of its head, and of the trial."""
         head = self.head.facts()
         trial = self.trial.facts() if self.trial is not None else {}
         return {**self.facts(), **({"head": head} if head else {}), **({"adapt": trial} if trial else {})}

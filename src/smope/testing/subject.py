@@ -203,7 +203,7 @@ class Subject:
 
     @functools.cached_property
     def vit(self) -> FrozenViT:
-        """The backbone, this subject's own, fit to be trained through whoever asks for it first."""
+        """The backbone, this subject's own, fit to be trained through, even if a prediction asks for it first."""
         with torch.inference_mode(False):
             return pristine_vit().double()
 
