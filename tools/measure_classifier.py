@@ -74,7 +74,7 @@ def researchers_path(folder: Path) -> tuple[list[list[str]], float]:
 
 def stream_of_updates(folder: Path, tasks: list[list[str]]) -> tuple[ContinualClassifier, dict[str, Any]]:
     """One process: what was taught, seconds of every update, accuracy over all test pictures at the end."""
-    classifier = ContinualClassifier(BACKBONE, image_size=PIXELS)
+    classifier = ContinualClassifier(BACKBONE, method="smope", image_size=PIXELS)
     classifier.learn(_files(folder / "train", tasks[0][:1])[:1])  # loads the backbone; then begin anew
     classifier.undo()
     seconds = []
@@ -107,7 +107,7 @@ def exported(classifier: ContinualClassifier, folder: Path) -> dict[str, Any]:
 def by_processes(folder: Path, tasks: list[list[str]]) -> bool:
     """Whether a process an update gives what one process gives: every tensor, every word but the times."""
     one, many = folder / "one.smope", folder / "many.smope"
-    classifier = ContinualClassifier(BACKBONE, image_size=PIXELS)
+    classifier = ContinualClassifier(BACKBONE, method="smope", image_size=PIXELS)
     for number, task in enumerate(tasks[:2]):
         part = folder / f"update{number}"
         part.mkdir()
@@ -144,7 +144,7 @@ def none_of_these(
     whole: Dataset, updates: Sequence[Sequence[str]], unknown: Sequence[str], pixels: int, *, learned: int, tested: int
 ) -> dict[str, Any]:
     """Teach the updates, `learned` pictures a class, and ask about `tested` of each known and each unknown one."""
-    classifier = ContinualClassifier(BACKBONE, image_size=pixels, false_alarm=RATE)
+    classifier = ContinualClassifier(BACKBONE, method="smope", image_size=pixels, false_alarm=RATE)
     learn, tests = some_of_each(whole.train, learned), some_of_each(whole.test, tested)
     for part in updates:
         classifier.learn(pairs(whole.train, learn, part))

@@ -166,7 +166,10 @@ def test_a_sketch_answers_like_the_exact_head_whatever_the_split() -> None:
 
 
 def test_many_small_updates_of_a_sketch_equal_one_large_one() -> None:
-    """2,000 updates of one picture: the scatter that is kept, and its trace, stay within a hundredth of those of one update."""
+    """2,000 updates of one picture: the scatter that is kept, and its trace, stay within a hundredth of those of one update.
+
+    That holds where the scatter falls off fast, here a hundredfold in deviation. Where it falls off evenly, what is kept differs by 15 %.
+    """
     generator = torch.Generator().manual_seed(0)
     shape = torch.logspace(0, -2, D, dtype=torch.float64)
     features = F.normalize(torch.randn(2000, D, generator=generator, dtype=torch.float64) * shape + 0.3, dim=1)
