@@ -20,6 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from smope.feature_drift import Drift
 from smope.growing import Growing
 
 _ROOM = 3  #: rows, in units of the rank, before sums that are being added up are cut: cutting is dear, rows are cheap
@@ -122,6 +123,17 @@ class FeatureSums(Growing):
         self.rest += other.rest
         self._add(other.count_C, other.total_CF.double(), [other.factor_RF], int(other.scattered), most=int(SPARE * self.rank))
         self._keep(other.sample_SF, other.row_S, other.key_S)
+
+    @torch.no_grad()
+    def carry(self, drift: Drift) -> None:
+        """Take every feature to where it is after a drift; what the drift leaves unexplained is added to the scatter."""
+        known = self.known
+        self.total_CF[known] = (drift.carry(self.mean_CF[known]) * self.count_C[known].unsqueeze(1)).to(self.total_CF)
+        doubt_NF = drift.residual_NF * (float(self.scattered) / max(1, len(drift.residual_NF))) ** 0.5
+        carried_RF = drift.carry_differences(self.factor_RF)
+        self.direction_RF, self.length_R = self.direction_RF[:0], self.length_R[:0]
+        self._scatter([carried_RF, doubt_NF], most=int(SPARE * self.rank))
+        self.sample_SF = drift.carry(self.sample_SF.double()).to(self.sample_SF)
 
     @torch.no_grad()
     def pool(self, into: int, other: int) -> None:

@@ -113,8 +113,9 @@ def cases() -> dict[str, Case]:
                 continue  # there is nothing that could learn
             found[f"{name}-{head}-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": head}, adapt)
     for name, method in known_methods().items():
-        adapt: Adapt = "first" if method.has_prompts else "never"
-        found[f"{name}-ridge-lda-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": "ridge-lda"}, adapt)
+        modes: tuple[Adapt, ...] = ("first", "always") if method.has_prompts else ("never",)
+        for adapt in modes:
+            found[f"{name}-ridge-lda-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": "ridge-lda"}, adapt)
     found["ncm-euclidean"] = Case(known_methods()["ncm"], {}, TAPS["off"], {"distance": "euclidean"})
     return found
 

@@ -65,6 +65,9 @@ class Head(Growing):
     #: whether it can say how well it recognises pictures that it left out (`left_out`)
     leaves_out: ClassVar[bool] = False
 
+    #: whether what it knows of earlier pictures goes with their features when prompts learn
+    follows: bool = False
+
     def __init__(self, setup: Setup[Any]) -> None:
         super().__init__()
         self.live_C: Tensor
@@ -103,6 +106,13 @@ class Head(Growing):
     def observe(self, feature_BF: Tensor, batch: Batch) -> dict[str, Seen]:
         """What it wants of a batch of an update's pictures, a row an image."""
         return {"feature": feature_BF}
+
+    def before(self, feature_BF: Tensor, batch: Batch) -> dict[str, Seen]:
+        """Return what it wants of a batch before the prompts learn, if it follows its features from there (`follows`)."""
+        return {}
+
+    def remember_before(self, seen: Mapping[str, Any]) -> None:
+        """Take in what `before` gave of a whole update."""
 
     def folds(self) -> Mapping[str, Fold]:
         """What becomes of the entries of `observe` as they come; those that are not named are laid together."""

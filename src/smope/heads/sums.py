@@ -16,6 +16,7 @@ Axes: B images, C classes (head rows), K of them with pictures, F width of a rea
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -27,6 +28,7 @@ from torch import Tensor
 
 from smope.backbones import Readout
 from smope.errors import ConfigError
+from smope.feature_drift import Figures, fit_drift, some
 from smope.feature_sums import FeatureSums, Sample, best_temperature, class_averaged, log_loss
 from smope.heads.base import Head, HeadConfig, LeftOut, Setup
 from smope.phases import Batch, Fold, Seen, Update
@@ -99,6 +101,14 @@ class SumsHead(Head, ABC):
         self.parts: tuple[Formula, ...] = self.formulas(config)
         self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
         self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
+        self.follows = setup.adapt == "always"
+        if self.follows:
+            self.drift: Tensor  # figures of the last drift; negative before the first one
+            self.register_buffer("drift", torch.full((len(Figures._fields),), -1.0, dtype=torch.float64))
+            self.before_NF: Tensor  # pictures of an update before its prompts learned; empty between updates
+            self.key_N: Tensor
+            self.register_buffer("before_NF", torch.zeros(0, self.sums.width))
+            self.register_buffer("key_N", torch.zeros(0, dtype=torch.int64))
         self.strengths: Tensor  # of each formula, as are the temperatures
         self.temperatures: Tensor
         self.temperature: Tensor  # of their sum
@@ -135,7 +145,14 @@ class SumsHead(Head, ABC):
         self.sums.grow(count)
 
     def observe(self, feature_BF: Tensor, batch: Batch) -> dict[str, Seen]:
-        return {"sums": {"feature": self.embed(feature_BF), "key": batch.keys_B}}
+        seen = {"feature": self.embed(feature_BF), "key": batch.keys_B}
+        return {"sums": seen, "after": seen} if self.follows and len(self.key_N) else {"sums": seen}
+
+    def before(self, feature_BF: Tensor, batch: Batch) -> dict[str, Seen]:
+        return {"before": {"feature": self.embed(feature_BF), "key": batch.keys_B}}
+
+    def remember_before(self, seen: Mapping[str, Any]) -> None:
+        self.before_NF, self.key_N = seen["before"]["feature"].to(self.before_NF), seen["before"]["key"]
 
     def folds(self) -> Mapping[str, Fold]:
         def fold(so_far: FeatureSums | None, seen: Mapping[str, Tensor], rows_B: Tensor) -> FeatureSums:
@@ -143,11 +160,22 @@ class SumsHead(Head, ABC):
             sums.add(seen["feature"], rows_B, seen["key"])
             return sums
 
-        return {"sums": fold}
+        return {"sums": fold, "before": some, "after": some}
 
     def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update) -> None:
+        if "after" in seen:
+            self._follow(seen["after"])
         self.sums.merge(seen["sums"])
         self.fit()
+
+    def _follow(self, after: Mapping[str, Tensor]) -> None:
+        """Take the sums of earlier pictures to where their features are now."""
+        if len(self.weight_CF) != len(self.live_C):
+            self._restore()
+        drift = fit_drift(self.before_NF, after["feature"], after["row"], self.weight_CF)
+        self.sums.carry(drift)
+        self.drift.copy_(torch.tensor(drift.figures, dtype=torch.float64))
+        self.before_NF, self.key_N = self.before_NF[:0], self.key_N[:0]
 
     def add(self, other: SumsHead) -> None:
         self.sums.merge(other.sums)
@@ -216,7 +244,17 @@ class SumsHead(Head, ABC):
     def facts(self) -> dict[str, Any]:
         strengths = {formula.name: strength for formula, strength in zip(self.parts, self.strengths.tolist(), strict=True)}
         left_out = None if self.accuracy < 0 else round(100 * float(self.accuracy), 4)
-        return {"strengths": strengths, "left_out": left_out}
+        drift = {}
+        if self.follows and self.drift[0] >= 0:
+            figures = Figures(*self.drift.tolist())
+            how = "stay" if figures.doubt >= 1 else "offset" if math.isinf(figures.strength) else "map"
+            drift = {
+                "drift": {
+                    "followed_by": how,
+                    **{name: round(value, 4) for name, value in figures._asdict().items() if math.isfinite(value)},
+                }
+            }
+        return {"strengths": strengths, "left_out": left_out, **drift}
 
     # -- scoring ---------------------------------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ class Method(Growing):
         phases: list[Phase] = []
         if update.has_contrast and self.teacher.learns_from_images:
             if self.adapts(update):
-                phases += self.image_phases(update)
+                phases += [*self.before(update), *self.image_phases(update)]
             elif self.guide is None:
                 phases.append(self._rows_phase(update))
         phases += self.observations(update)
@@ -215,6 +215,17 @@ class Method(Growing):
 
         whole = self.train_phase("train", cross_entropy, self.train_config.epochs)
         return replace(whole, groups=whole.groups[:1])
+
+    def before(self, update: Update) -> list[Collect]:
+        """One pass under the prompts as they are, where the head follows its features while the prompts learn."""
+
+        def step(batch: Batch, vit: FrozenViT) -> dict[str, Seen]:
+            return self.head.before(self.feature(batch.images, vit, self.prompter(batch, training=False), self.head.readout), batch)
+
+        def finish(seen: Mapping[str, Any], rows_N: Tensor) -> None:
+            self.head.remember_before(seen)
+
+        return [] if update.first or not self.head.follows else [Collect("before", step, finish, self.head.folds())]
 
     def observations(self, update: Update) -> list[Collect]:
         """One pass that shows the head the task's images as they look at test."""
