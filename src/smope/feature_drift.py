@@ -76,7 +76,8 @@ def fit_drift(before_NF: Tensor, after_NF: Tensor, rows_N: Tensor, weight_CF: Te
     value_N = value_N.clamp_min(0)
 
     def hat(strength: float) -> Tensor:
-        return (vector_NN * (value_N / (value_N + strength * level))) @ vector_NN.T
+        hat_NN: Tensor = (vector_NN * (value_N / (value_N + strength * level))) @ vector_NN.T
+        return hat_NN
 
     whole = float(seen_NC.square().sum())
     ones_NN = torch.full_like(kernel_NN, 1 / len(A_NF))
@@ -100,7 +101,8 @@ def fit_drift(before_NF: Tensor, after_NF: Tensor, rows_N: Tensor, weight_CF: Te
     shrink_Q = length_Q.clamp(0, 1)
 
     def shrunk(rows: Tensor) -> Tensor:
-        return ((rows @ q_FQ) * shrink_Q) @ q_FQ.T
+        along: Tensor = ((rows @ q_FQ) * shrink_Q) @ q_FQ.T
+        return along
 
     residual_NF = moved_NF - shrunk(predicted_NF)
     unexplained = float(residual_NF.square().sum() / moved_NF.square().sum())

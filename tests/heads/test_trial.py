@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from smope.feature_sums import best_temperature
 from smope.heads.sums import SumsHead
 from smope.heads.trial import Trial
 from smope.phases import Batch, Chance
@@ -19,7 +20,7 @@ def blurred(parts: Parts, by: float) -> Parts:
     return parts[0] + by * noise, parts[1], parts[2]
 
 
-def shown(trial: Trial, prompted: SumsHead, with_prompts: Parts, without: Parts, *, known: int, learned: bool) -> None:
+def shown(trial: Trial, prompted: SumsHead, with_prompts: Parts, without: Parts, *, known: int, learned: bool, over: bool = True) -> None:
     """One update, as a method shows it to both heads."""
     rows, update = with_prompts[1], update_of(with_prompts[1], known, index=int(known > 0))
     for head in (prompted, trial.plain):
@@ -32,7 +33,7 @@ def shown(trial: Trial, prompted: SumsHead, with_prompts: Parts, without: Parts,
         assert isinstance(head, SumsHead)
         seen[name] = fold(None, {"feature": head.embed(parts[0]), "key": parts[2]}, rows)
     prompted.remember(seen, rows, update)
-    trial.remember(seen, rows, update, prompted, learned=learned)
+    trial.remember(seen, rows, update, prompted, learned=learned, over=over)
 
 
 @pytest.mark.parametrize(("prompted_noise", "plain_noise", "verdict"), [(0.0, 1.5, "kept"), (1.5, 0.0, "rejected")])
@@ -59,6 +60,57 @@ def test_rejected_prompts_leave_the_head_that_never_had_them() -> None:
         folded = plain_alone.folds()["sums"](None, {"feature": plain_alone.embed(parts[0]), "key": parts[2]}, parts[1])
         plain_alone.remember({"sums": folded}, parts[1], update_of(parts[1], 0))
     assert torch.allclose(prompted(SECOND[0]), plain_alone(SECOND[0]), atol=1e-12)
+
+
+def judged(trial: Trial, prompted: SumsHead, with_prompts: Parts, without: Parts) -> None:
+    """One update, as a method shows it to both heads before its prompts learn from it."""
+    update = update_of(with_prompts[1], known=3, index=1)
+    for head in (prompted, trial.plain):
+        head.grow(len(update.new_rows), torch.Generator())
+    folds = {"sums": (prompted.folds()["sums"], with_prompts), "plain sums": (trial.folds()["plain sums"], without)}
+    seen = {name: fold(None, {"feature": prompted.embed(parts[0]), "key": parts[2]}, parts[1]) for name, (fold, parts) in folds.items()}
+    trial.judge(seen, with_prompts[1], update, prompted)
+
+
+@pytest.mark.parametrize(("prompted_noise", "plain_noise", "rejected"), [(0.0, 1.5, False), (1.5, 0.0, True)])
+def test_prompts_that_go_on_learning_are_judged_before_the_second_update(prompted_noise: float, plain_noise: float, rejected: bool) -> None:
+    """Neither head keeps the pictures that judged: they are learned after it, with or without prompts."""
+    prompted, trial = made("ridge-lda"), Trial(made("ridge-lda"))
+    shown(trial, prompted, FIRST, FIRST, known=0, learned=True, over=False)
+    alone = prompted.state_dict()
+    judged(trial, prompted, blurred(SECOND, prompted_noise), blurred(SECOND, plain_noise))
+    assert trial.rejected == trial.ended_in(update_of(SECOND[1], 3, index=1)) == rejected
+    assert not trial.open
+    assert torch.equal(prompted.counts[:3], alone["sums.count_C"][:3]) and not prompted.counts[3:].any()
+
+
+def test_prompts_that_have_learned_nothing_yet_are_not_judged() -> None:
+    prompted, trial = made("ridge-lda"), Trial(made("ridge-lda"))
+    shown(trial, prompted, FIRST, FIRST, known=0, learned=False, over=False)
+    judged(trial, prompted, blurred(SECOND, 1.5), SECOND)
+    assert trial.open
+
+
+def test_added_scores_are_the_product_of_both_probabilities_at_the_temperature_of_the_pictures_left_out() -> None:
+    prompted, trial = made("ridge-lda"), Trial(made("ridge-lda"), adds=True)
+    shown(trial, prompted, blurred(FIRST, 0.5), FIRST, known=0, learned=True, over=False)
+    shown(trial, prompted, blurred(SECOND, 0.5), SECOND, known=3, learned=True, over=False)
+    found = trial.scores(prompted(SECOND[0]), SECOND[0]).softmax(1)
+    both = prompted(SECOND[0]).softmax(1) * trial.plain(SECOND[0]).softmax(1)
+    sharpened = both ** (1 / float(trial.temperature))
+    torch.testing.assert_close(found, sharpened / sharpened.sum(1, keepdim=True))
+    one, other = prompted.judged(), trial.plain.judged()
+    left_out = one.score_SK.log_softmax(1) + other.score_SK.log_softmax(1)
+    assert float(trial.temperature) == best_temperature(left_out, one.row_S)
+
+
+@pytest.mark.parametrize(("prompted_noise", "plain_noise", "verdict"), [(0.0, 1.5, "added"), (1.5, 0.0, "rejected")])
+def test_plain_head_stays_beside_prompts_that_are_kept(prompted_noise: float, plain_noise: float, verdict: str) -> None:
+    prompted, trial = made("ridge-lda"), Trial(made("ridge-lda"), adds=True)
+    shown(trial, prompted, FIRST, FIRST, known=0, learned=True, over=False)
+    judged(trial, prompted, blurred(SECOND, prompted_noise), blurred(SECOND, plain_noise))
+    assert trial.facts()["prompts"] == verdict
+    assert trial.added == trial.looks == bool(len(trial.plain)) == (verdict == "added")
 
 
 def test_prompts_that_nothing_taught_are_rejected_at_once() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,6 +49,14 @@ class LeftOut(NamedTuple):
     log_loss: float
 
 
+class Judged(NamedTuple):
+    """Scores of pictures that are left out, among the classes that have pictures; `row_S` counts these from 0."""
+
+    score_SK: Tensor
+    row_S: Tensor
+    known_K: Tensor
+
+
 class Head(Growing):
     """Scores of classes from features. Subclasses say what they keep and how they learn."""
 
@@ -67,6 +75,8 @@ class Head(Growing):
 
     #: whether what it knows of earlier pictures goes with their features when prompts learn
     follows: bool = False
+    #: what a second head of this kind, on plain features, is for (`smope.heads.trial`)
+    plain: Literal["trial", "add", "off"] = "off"
 
     def __init__(self, setup: Setup[Any]) -> None:
         super().__init__()
@@ -128,6 +138,10 @@ class Head(Growing):
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Features like those of the pictures remembered, `per_class` of each class, in float32, and their rows."""
         raise NotImplementedError(f"{type(self).__name__} draws no features")
+
+    def judged(self) -> Judged:
+        """Leave out each picture that is kept to judge with, and score it."""
+        raise NotImplementedError(f"{type(self).__name__} leaves no picture out")
 
     def left_out(self, rows: Sequence[int]) -> LeftOut | None:
         """Leave out each picture of these classes and return how well they are recognised; None where none can be left out."""

@@ -30,7 +30,7 @@ from smope.backbones import Readout
 from smope.errors import ConfigError
 from smope.feature_drift import Figures, fit_drift, some
 from smope.feature_sums import FeatureSums, Sample, best_temperature, class_averaged, log_loss
-from smope.heads.base import Head, HeadConfig, LeftOut, Setup
+from smope.heads.base import Head, HeadConfig, Judged, LeftOut, Setup
 from smope.phases import Batch, Fold, Seen, Update
 
 
@@ -43,6 +43,10 @@ class SumsConfig(HeadConfig):
     tokens: list[Literal["cls", "patches"]] = Field(["cls", "patches"], min_length=1, description="CLS, mean of the patch tokens")
     rank: int | None = Field(512, gt=0, description="directions of the scatter that are kept; empty: all of them, in float64")
     sample: int = Field(300, ge=0, description="features kept to judge with, at most")
+    plain: Literal["trial", "add", "off"] = Field(
+        "trial",
+        description="a head on plain features: `trial` keeps it or the prompts, by the second update; `add` keeps it beside them; `off`",
+    )
 
 
 class Formula(ABC):
@@ -101,6 +105,7 @@ class SumsHead(Head, ABC):
         self.parts: tuple[Formula, ...] = self.formulas(config)
         self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
         self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
+        self.plain = config.plain
         self.follows = setup.adapt == "always"
         if self.follows:
             self.drift: Tensor  # figures of the last drift; negative before the first one
@@ -228,18 +233,20 @@ class SumsHead(Head, ABC):
         return known_K, [formula.prepare(self.sums, known_K) for formula in self.parts if len(known_K)], sample
 
     @torch.no_grad()
-    def left_out(self, rows: Sequence[int]) -> LeftOut | None:
+    def judged(self) -> Judged:
         known_K, prepared, sample = self._prepared()
-        asked_S = torch.isin(known_K[sample.row_S], torch.tensor(list(rows), device=known_K.device))
+        score_SK = torch.zeros(len(sample.row_S), len(known_K), dtype=torch.float64, device=sample.row_S.device)
+        for formula, part, strength, temperature in self._fitted(prepared) if len(sample.row_S) else ():
+            score_SK += formula.left_out(part, sample)(strength) / (temperature * float(self.temperature))
+        return Judged(score_SK, sample.row_S, known_K)
+
+    def left_out(self, rows: Sequence[int]) -> LeftOut | None:
+        score_SK, row_S, known_K = self.judged()
+        asked_S = torch.isin(known_K[row_S], torch.tensor(list(rows), device=known_K.device))
         if not asked_S.any():
             return None
-        sample = Sample(sample.feature_SF[asked_S], sample.row_S[asked_S])
-        score_SK = sum(
-            formula.left_out(part, sample)(strength) / temperature for formula, part, strength, temperature in self._fitted(prepared)
-        )
-        assert isinstance(score_SK, Tensor)
-        accuracy = class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S)
-        return LeftOut(accuracy, log_loss(score_SK, sample.row_S, float(self.temperature)))
+        score_SK, row_S = score_SK[asked_S], row_S[asked_S]
+        return LeftOut(class_averaged(score_SK.argmax(1) == row_S, row_S), log_loss(score_SK, row_S, 1.0))
 
     def facts(self) -> dict[str, Any]:
         strengths = {formula.name: strength for formula, strength in zip(self.parts, self.strengths.tolist(), strict=True)}

@@ -1,35 +1,49 @@
-"""With prompts or without: decided by pictures that the prompts never saw.
+"""Plain features beside prompted ones: a second head looks at each update without prompts.
 
-Where prompts learn in the first update alone (`adapt: first`), two heads look at the first updates: one at the prompted features, one
-at the plain ones. The pictures of the first update say nothing of the prompts that were fitted to them. Those of the next update that
-brings new classes do: each is left out in both heads, in closed form, and the prompts stay only if the log loss is lower with them. (It is
-steadier than accuracy, of which a single picture may decide.) From then on one head is left, and each picture is looked at once.
+`trial`: prompts stay only if pictures that they never saw are recognised better with them. The pictures that the prompts were fitted to
+say nothing of that; those of the next update that brings new classes do. Each is left out in both heads, in closed form, and the prompts
+stay if the log loss is lower with them. (It is steadier than accuracy, of which a single picture may decide.) From then on one head is
+left, and each picture is looked at once.
+
+`add`: the same, but where the prompts stay, so does the plain head, and a picture is looked at twice. Log probabilities are added: what
+the prompts learned is in one of them, and what cannot drift is in the other.
+
+    score_c = (log p_c + log q_c) / tau            p of the prompted head, q of the plain one, tau as in `smope.heads.sums`
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from smope.feature_sums import best_temperature
 from smope.heads.base import Head
 from smope.phases import Batch, Fold, Seen, Update
 
-OPEN, KEPT, REJECTED = range(3)
+OPEN, KEPT, REJECTED, ADDED = range(4)
 _PLAIN = "plain "  #: how the names of what the plain head wants to know begin
 
 
 class Trial(nn.Module):
     """The head on plain features, and what became of the prompts."""
 
-    def __init__(self, plain: Head) -> None:
+    def __init__(self, plain: Head, adds: bool = False) -> None:
         super().__init__()
         self.plain = plain
+        self.adds = adds
+        self.taught: Tensor  # whether the prompts have learned from anything
+        self.ended: Tensor  # the update before whose training the prompts were given up; negative: none
         self.verdict: Tensor
+        self.temperature: Tensor  # of both scores added
         self.figures: Tensor  # accuracy and log loss of the pictures left out, prompted and plain; minus one while there are none
+        self.register_buffer("taught", torch.tensor(False))
+        self.register_buffer("ended", torch.tensor(-1))
         self.register_buffer("verdict", torch.tensor(OPEN))
+        self.register_buffer("temperature", torch.ones((), dtype=torch.float64))
         self.register_buffer("figures", torch.full((2, 2), -1.0, dtype=torch.float64))
 
     @property
@@ -42,6 +56,25 @@ class Trial(nn.Module):
         """True if the prompts were found to harm, or never learned."""
         return int(self.verdict) == REJECTED
 
+    @property
+    def added(self) -> bool:
+        """True while both heads answer."""
+        return self.adds and self.looks
+
+    @property
+    def looks(self) -> bool:
+        """True while the plain head learns."""
+        return int(self.verdict) in (OPEN, ADDED)
+
+    def ended_in(self, update: Update) -> bool:
+        """True if the prompts were given up in this update, before they learned from it."""
+        return int(self.ended) == update.index
+
+    def scores(self, prompted_BC: Tensor, plain_BF: Tensor) -> Tensor:
+        """Scores of both heads, added."""
+        plain_BC: Tensor = self.plain(plain_BF)
+        return (prompted_BC.log_softmax(1) + plain_BC.log_softmax(1)) / float(self.temperature)
+
     def observe(self, feature_BF: Tensor, batch: Batch) -> dict[str, Seen]:
         """Return the plain head's observations of a batch of plain features."""
         return {f"{_PLAIN}{name}": seen for name, seen in self.plain.observe(feature_BF, batch).items()}
@@ -50,29 +83,61 @@ class Trial(nn.Module):
         """As those of the plain head."""
         return {f"{_PLAIN}{name}": fold for name, fold in self.plain.folds().items()}
 
-    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update, prompted: Head, learned: bool) -> None:
-        """Take in an update, and decide if it can be decided; `learned`: the prompts learned in this update."""
-        own = {name.removeprefix(_PLAIN): value for name, value in seen.items() if name.startswith(_PLAIN)}
-        self.plain.remember(own, rows_N, update)
-        if learned:
+    def judge(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update, prompted: Head) -> None:
+        """Decide by an update that the prompts are about to learn from; neither head keeps it."""
+        if not self.open or not self.taught:
             return
-        if update.first:  # nothing taught the prompts, and nothing will
+        with_prompts, without = copy.deepcopy(prompted), copy.deepcopy(self.plain)
+        with_prompts.remember({"sums": seen["sums"]}, rows_N, update)
+        without.remember(self._own(seen), rows_N, update)
+        self._compare(update, with_prompts, without, prompted)
+        if self.rejected:
+            self.ended.fill_(update.index)
+
+    def remember(self, seen: Mapping[str, Any], rows_N: Tensor, update: Update, prompted: Head, learned: bool, over: bool) -> None:
+        """Take in an update. `learned`: the prompts learned in this update; `over`: they never will again."""
+        self.plain.remember(self._own(seen), rows_N, update)
+        self.taught |= learned
+        if self.open and over and not self.taught:
             self._decide(REJECTED, prompted)
-            return
-        one, other = (head.left_out(update.new_rows) for head in (prompted, self.plain))
+        elif self.open and over and not learned:
+            self._compare(update, prompted, self.plain, prompted)
+        if self.added:
+            self._fit(prompted)
+
+    def add(self, other: Trial, prompted: Head) -> None:
+        """Learn what another plain head has learned; `prompted` has learned what its neighbour has."""
+        self.plain.add(other.plain)
+        if self.added:
+            self._fit(prompted)
+
+    def _own(self, seen: Mapping[str, Any]) -> dict[str, Any]:
+        return {name.removeprefix(_PLAIN): value for name, value in seen.items() if name.startswith(_PLAIN)}
+
+    def _compare(self, update: Update, with_prompts: Head, without: Head, prompted: Head) -> None:
+        one, other = (head.left_out(update.new_rows) for head in (with_prompts, without))
         if one is not None and other is not None:
             self.figures.copy_(torch.tensor([one, other]))
-            self._decide(KEPT if one.log_loss < other.log_loss else REJECTED, prompted)
+            kept = ADDED if self.adds else KEPT
+            self._decide(kept if one.log_loss < other.log_loss else REJECTED, prompted)
+
+    def _fit(self, prompted: Head) -> None:
+        """The temperature of both heads' scores, from the same pictures left out of both."""
+        one, other = prompted.judged(), self.plain.judged()
+        if len(one.row_S):
+            score_SK = one.score_SK.log_softmax(1) + other.score_SK.log_softmax(1)
+            self.temperature.fill_(best_temperature(score_SK, one.row_S))
 
     def _decide(self, verdict: int, prompted: Head) -> None:
         if verdict == REJECTED:
             prompted.load_state_dict(self.plain.state_dict())
         self.verdict.fill_(verdict)
-        self.plain.reset()
+        if not self.looks:
+            self.plain.reset()
 
     def facts(self) -> dict[str, Any]:
         """The verdict, and what it rests on: accuracy in percent and log loss of the pictures left out."""
-        words = {OPEN: "open", KEPT: "kept", REJECTED: "rejected"}[int(self.verdict)]
+        words = {OPEN: "open", KEPT: "kept", REJECTED: "rejected", ADDED: "added"}[int(self.verdict)]
         found = {
             name: {"accuracy": round(100 * accuracy, 4), "log_loss": round(loss, 6)}
             for name, (accuracy, loss) in zip(("prompted", "plain"), self.figures.tolist(), strict=True)

@@ -54,7 +54,8 @@ class Method(Growing):
         self.adapt = setup.adapt if self.has_prompts or self.head.trains else "never"
         #: rows that train the prompts where the head cannot; nobody is answered by them
         self.guide = None if self.head.trains or self.adapt == "never" else self.make_head(trained(setup))
-        self.trial = Trial(self.make_head(setup)) if self.head.leaves_out and self.adapt == "first" else None
+        beside = self.head.leaves_out and self.adapt != "never" and self.head.plain != "off"
+        self.trial = Trial(self.make_head(setup), adds=self.head.plain == "add") if beside else None
 
     # -- what subclasses change ------------------------------------------------------------------------------------------
 
@@ -78,16 +79,19 @@ class Method(Growing):
     def begin(self, update: Update) -> None:
         """Make room for the new classes."""
         heads = [self.head]
-        if self.guide is not None and (self.adapt == "always" or update.first):
+        if self.guide is not None and self._prompts_learn(update):
             heads.append(self.guide)
-        if self.trial is not None and self.trial.open:
+        if self.trial is not None and self.trial.looks:
             heads.append(self.trial.plain)
         for head in heads:
             head.grow(len(update.new_rows), update.chance.at("head").generator())
 
     def adapts(self, update: Update) -> bool:
         """Whether prompts grow and learn in this update."""
-        return update.has_contrast and (self.adapt == "always" or (self.adapt == "first" and update.first))
+        return update.has_contrast and self._prompts_learn(update)
+
+    def _prompts_learn(self, update: Update) -> bool:
+        return not self.bare and (self.adapt == "always" or update.first)
 
     def image_phases(self, update: Update) -> list[Phase]:
         """The phases that learn from images."""
@@ -123,8 +127,11 @@ class Method(Growing):
         """
         phases: list[Phase] = []
         if update.has_contrast and self.teacher.learns_from_images:
-            if self.adapts(update):
-                phases += [*self.before(update), *self.image_phases(update)]
+            adapts = self.adapts(update)
+            if adapts or (self.trial is not None and self.trial.ended_in(update)):
+                phases += self.before(update)
+            if adapts:
+                phases += self.image_phases(update)
             elif self.guide is None:
                 phases.append(self._rows_phase(update))
         phases += self.observations(update)
@@ -154,6 +161,18 @@ class Method(Growing):
         for head in self._heads():
             head.pool(into, other)
 
+    def add(self, other: Method) -> None:
+        """Learn what another model on the same prompts has learned of the same classes from other pictures."""
+        self.head.add(other.head)
+        if self.trial is not None and other.trial is not None and self.trial.looks:
+            self.trial.add(other.trial, self.head)
+
+    def forget_pictures(self) -> None:
+        """Keep the prompts and the rows of the classes, and nothing of their pictures."""
+        self.head.forget_pictures()
+        if self.trial is not None and self.trial.looks:
+            self.trial.plain.forget_pictures()
+
     def _heads(self) -> list[Head]:
         """The heads that have a row for every class."""
         heads = [self.head, self.guide, self.trial.plain if self.trial is not None else None]
@@ -163,7 +182,9 @@ class Method(Growing):
         """Scores of every head row for a batch of images; retired rows are minus infinity."""
         prompter = self.prompter(batch, training=False)
         logits_BC: Tensor = self.head(self.feature(batch.images, vit, prompter, self.head.readout))
-        return logits_BC
+        if self.trial is None or not self.trial.added:
+            return logits_BC
+        return self.trial.scores(logits_BC, Method.feature(self, batch.images, vit, PLAIN, self.head.readout))
 
     def feature(self, images_B3HW: Tensor, vit: FrozenViT, prompter: Prompter = PLAIN, readout: Readout | None = None) -> Tensor:
         """The feature of each image, B,F: the one door to the ViT. Without a readout, the feature that the prompts learn by."""
@@ -217,15 +238,21 @@ class Method(Growing):
         return replace(whole, groups=whole.groups[:1])
 
     def before(self, update: Update) -> list[Collect]:
-        """One pass under the prompts as they are, where the head follows its features while the prompts learn."""
+        """One pass before the prompts learn: to judge them, and to know where features were that the head will follow."""
 
         def step(batch: Batch, vit: FrozenViT) -> dict[str, Seen]:
-            return self.head.before(self.feature(batch.images, vit, self.prompter(batch, training=False), self.head.readout), batch)
+            feature_BF = self.feature(batch.images, vit, self.prompter(batch, training=False), self.head.readout)
+            return self._with_plain(self.head.before(feature_BF, batch) | self.head.observe(feature_BF, batch), batch, vit)
 
         def finish(seen: Mapping[str, Any], rows_N: Tensor) -> None:
-            self.head.remember_before(seen)
+            if self.trial is not None:
+                self.trial.judge(seen, rows_N, update, self.head)
+            if not self.bare:
+                self.head.remember_before(seen)
+            elif self.guide is not None:
+                self.guide.reset()
 
-        return [] if update.first or not self.head.follows else [Collect("before", step, finish, self.head.folds())]
+        return [] if update.first or not self.head.follows else [self._collect("before", step, finish)]
 
     def observations(self, update: Update) -> list[Collect]:
         """One pass that shows the head the task's images as they look at test."""
@@ -238,10 +265,14 @@ class Method(Growing):
     def observe(self, batch: Batch, vit: FrozenViT, prompter: Prompter) -> dict[str, Seen]:
         """Return the heads' observations of a batch."""
         readout = self.head.readout
-        seen = self.head.observe(self.feature(batch.images, vit, PLAIN if self.bare else prompter, readout), batch)
-        if self.trial is not None and self.trial.open:
-            seen |= self.trial.observe(Method.feature(self, batch.images, vit, PLAIN, readout), batch)
-        return seen
+        feature_BF = self.feature(batch.images, vit, PLAIN if self.bare else prompter, readout)
+        return self._with_plain(self.head.observe(feature_BF, batch), batch, vit)
+
+    def _with_plain(self, seen: dict[str, Seen], batch: Batch, vit: FrozenViT) -> dict[str, Seen]:
+        """Add what the plain head of an open trial wants to know."""
+        if self.trial is None or not self.trial.looks:
+            return seen
+        return seen | self.trial.observe(Method.feature(self, batch.images, vit, PLAIN, self.head.readout), batch)
 
     def collect_phase(
         self, name: str, step: Callable[[Batch, FrozenViT], Mapping[str, Seen]], update: Update, folds: Mapping[str, Fold] | None = None
@@ -251,6 +282,15 @@ class Method(Growing):
         def finish(seen: Mapping[str, Any], rows_N: Tensor) -> None:
             self.remember(seen, rows_N, update)
 
+        return self._collect(name, step, finish, folds)
+
+    def _collect(
+        self,
+        name: str,
+        step: Callable[[Batch, FrozenViT], Mapping[str, Seen]],
+        finish: Callable[[Mapping[str, Any], Tensor], None],
+        folds: Mapping[str, Fold] | None = None,
+    ) -> Collect:
         trial = self.trial.folds() if self.trial is not None else {}
         return Collect(name, step, finish, {**self.head.folds(), **trial, **(folds or {})}, self.head.augmented)
 
@@ -259,8 +299,8 @@ class Method(Growing):
         self.head.remember(seen, rows_N, update)
         if self.guide is not None and self.adapt == "first":
             self.guide.reset()
-        if self.trial is not None and self.trial.open:
-            self.trial.remember(seen, rows_N, update, self.head, learned=self.adapts(update))
+        if self.trial is not None and self.trial.looks:
+            self.trial.remember(seen, rows_N, update, self.head, learned=self.adapts(update), over=self.adapt == "first")
 
     def record_facts(self) -> dict[str, Any]:
         """Return what a record keeps after each task: facts of the method, of its head, and of the trial."""

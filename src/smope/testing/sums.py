@@ -38,11 +38,11 @@ def check_two_models_add_up(subject: Subject) -> None:
     other = subject.after(2)
     rows = tuple(range(_KNOWN))
     first, second = (subject.lesson(index, rows, _KNOWN, first=20 * index) for index in (2, 3))
-    other.head.forget_pictures()
+    other.forget_pictures()
     subject.learn(whole, first, second)
     subject.learn(one, first)
     subject.learn(other, second)
-    one.head.add(other.head)
+    one.add(other)
     apart = gap(_scores(subject, whole), _scores(subject, one))
     subject.require(apart <= _EXACT, f"two models added up score otherwise than one that learned all pictures, by {apart:.3g}.")
 
