@@ -17,6 +17,7 @@ from torch import Tensor
 from smope.backbones import CLS, Readout, VitShape
 from smope.class_statistics import ClassMoments
 from smope.config import Adapt, Section, TapConfig, TrainConfig
+from smope.feature_sums import best_temperature, class_averaged, log_loss
 from smope.growing import Growing
 from smope.phases import Batch, Chance, Fold, Phase, Seen, Update
 
@@ -55,6 +56,20 @@ class Judged(NamedTuple):
     score_SK: Tensor
     row_S: Tensor
     known_K: Tensor
+
+    def of(self, rows: Sequence[int]) -> LeftOut | None:
+        """How well these classes are recognised; None if none of their pictures is left out."""
+        asked_S = torch.isin(self.known_K[self.row_S], torch.tensor(list(rows), device=self.known_K.device))
+        if not asked_S.any():
+            return None
+        score_SK, row_S = self.score_SK[asked_S], self.row_S[asked_S]
+        return LeftOut(class_averaged(score_SK.argmax(1) == row_S, row_S), log_loss(score_SK, row_S, 1.0))
+
+    def with_other(self, other: Judged) -> tuple[Judged, float]:
+        """Both log probabilities of the same pictures, added, at the temperature that suits them best; and the temperature."""
+        score_SK = self.score_SK.log_softmax(1) + other.score_SK.log_softmax(1)
+        temperature = best_temperature(score_SK, self.row_S) if len(self.row_S) else 1.0
+        return self._replace(score_SK=score_SK / temperature), temperature
 
 
 class Head(Growing):
@@ -145,7 +160,7 @@ class Head(Growing):
 
     def left_out(self, rows: Sequence[int]) -> LeftOut | None:
         """Leave out each picture of these classes and return how well they are recognised; None where none can be left out."""
-        raise NotImplementedError(f"{type(self).__name__} leaves no picture out")
+        return self.judged().of(rows)
 
     def add(self, other: Any) -> None:
         """Learn what another head of this kind has learned of the same classes from other pictures."""

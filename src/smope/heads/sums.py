@@ -30,7 +30,7 @@ from smope.backbones import Readout
 from smope.errors import ConfigError
 from smope.feature_drift import Figures, fit_drift, some
 from smope.feature_sums import FeatureSums, Sample, best_temperature, class_averaged, log_loss
-from smope.heads.base import Head, HeadConfig, Judged, LeftOut, Setup
+from smope.heads.base import Head, HeadConfig, Judged, Setup
 from smope.phases import Batch, Fold, Seen, Update
 
 
@@ -239,14 +239,6 @@ class SumsHead(Head, ABC):
         for formula, part, strength, temperature in self._fitted(prepared) if len(sample.row_S) else ():
             score_SK += formula.left_out(part, sample)(strength) / (temperature * float(self.temperature))
         return Judged(score_SK, sample.row_S, known_K)
-
-    def left_out(self, rows: Sequence[int]) -> LeftOut | None:
-        score_SK, row_S, known_K = self.judged()
-        asked_S = torch.isin(known_K[row_S], torch.tensor(list(rows), device=known_K.device))
-        if not asked_S.any():
-            return None
-        score_SK, row_S = score_SK[asked_S], row_S[asked_S]
-        return LeftOut(class_averaged(score_SK.argmax(1) == row_S, row_S), log_loss(score_SK, row_S, 1.0))
 
     def facts(self) -> dict[str, Any]:
         strengths = {formula.name: strength for formula, strength in zip(self.parts, self.strengths.tolist(), strict=True)}

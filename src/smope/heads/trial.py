@@ -5,8 +5,8 @@ say nothing of that; those of the next update that brings new classes do. Each i
 stay if the log loss is lower with them. (It is steadier than accuracy, of which a single picture may decide.) From then on one head is
 left, and each picture is looked at once.
 
-`add`: the same, but where the prompts stay, so does the plain head, and a picture is looked at twice. Log probabilities are added: what
-the prompts learned is in one of them, and what cannot drift is in the other.
+`add`: the same, but it is asked whether prompted features help beside plain ones. Where they do, both heads stay, and a picture is looked
+at twice. Log probabilities are added: what the prompts learned is in one of them, and what cannot drift is in the other.
 
     score_c = (log p_c + log q_c) / tau            p of the prompted head, q of the plain one, tau as in `smope.heads.sums`
 """
@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smope.feature_sums import best_temperature
 from smope.heads.base import Head
 from smope.phases import Batch, Fold, Seen, Update
 
@@ -39,7 +38,7 @@ class Trial(nn.Module):
         self.ended: Tensor  # the update before whose training the prompts were given up; negative: none
         self.verdict: Tensor
         self.temperature: Tensor  # of both scores added
-        self.figures: Tensor  # accuracy and log loss of the pictures left out, prompted and plain; minus one while there are none
+        self.figures: Tensor  # accuracy and log loss of the pictures left out, with prompts and plain; minus one while there are none
         self.register_buffer("taught", torch.tensor(False))
         self.register_buffer("ended", torch.tensor(-1))
         self.register_buffer("verdict", torch.tensor(OPEN))
@@ -115,18 +114,19 @@ class Trial(nn.Module):
         return {name.removeprefix(_PLAIN): value for name, value in seen.items() if name.startswith(_PLAIN)}
 
     def _compare(self, update: Update, with_prompts: Head, without: Head, prompted: Head) -> None:
-        one, other = (head.left_out(update.new_rows) for head in (with_prompts, without))
-        if one is not None and other is not None:
-            self.figures.copy_(torch.tensor([one, other]))
+        one, other = with_prompts.judged(), without.judged()
+        if self.adds:
+            one, _ = one.with_other(other)
+        found = one.of(update.new_rows), other.of(update.new_rows)
+        if found[0] is not None and found[1] is not None:
+            self.figures.copy_(torch.tensor(found))
             kept = ADDED if self.adds else KEPT
-            self._decide(kept if one.log_loss < other.log_loss else REJECTED, prompted)
+            self._decide(kept if found[0].log_loss < found[1].log_loss else REJECTED, prompted)
 
     def _fit(self, prompted: Head) -> None:
         """The temperature of both heads' scores, from the same pictures left out of both."""
-        one, other = prompted.judged(), self.plain.judged()
-        if len(one.row_S):
-            score_SK = one.score_SK.log_softmax(1) + other.score_SK.log_softmax(1)
-            self.temperature.fill_(best_temperature(score_SK, one.row_S))
+        _, temperature = prompted.judged().with_other(self.plain.judged())
+        self.temperature.fill_(temperature)
 
     def _decide(self, verdict: int, prompted: Head) -> None:
         if verdict == REJECTED:
