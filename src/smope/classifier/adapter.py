@@ -202,7 +202,8 @@ def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
 
 def counts(document: Document, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Pictures learned of each class that can be predicted."""
-    stored = tensors.get("method.head.statistics.count_C")
+    kept = (tensors.get(f"method.head.{part}.count_C") for part in ("statistics", "sums"))
+    stored = next((count_C for count_C in kept if count_C is not None), None)
     if stored is None or stored.shape != (len(document.names),):
         raise AdapterError(
             "The adapter does not say how many pictures it has seen of each class.", "It is damaged; go back, or learn anew."
