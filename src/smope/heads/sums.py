@@ -97,6 +97,7 @@ class SumsHead(Head, ABC):
         config = setup.head_config
         assert isinstance(config, SumsConfig)
         self.parts: tuple[Formula, ...] = self.formulas(config)
+        self._kept: tuple[Tensor, list[Any], Sample] | None = None
         self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
         self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
         self.strengths: Tensor  # of each formula, as are the temperatures
@@ -162,6 +163,7 @@ class SumsHead(Head, ABC):
     def reset(self) -> None:
         self.live_C, self.weight_CF, self.bias_C = self.live_C[:0], self.weight_CF[:0], self.bias_C[:0]
         self.sums.reset()
+        self._kept = None
 
     def retire(self, rows: Tensor) -> None:
         super().retire(rows)
@@ -175,7 +177,8 @@ class SumsHead(Head, ABC):
     @torch.no_grad()
     def fit(self) -> None:
         """Choose strengths and temperatures, and compute the weights."""
-        known_K, prepared, sample = self._prepared()
+        self._kept = None
+        known_K, prepared, sample = self.prepared()
         if len(sample.row_S):
             choices = [formula.choose(part, sample) for formula, part in zip(self.parts, prepared, strict=True)]
             score_SK = sum(choice.score_SK for choice in choices)
@@ -186,11 +189,16 @@ class SumsHead(Head, ABC):
             self.accuracy.fill_(class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S))
         self._set_weights(known_K, prepared)
 
-    def _prepared(self) -> tuple[Tensor, list[Any], Sample]:
+    def prepared(self) -> tuple[Tensor, list[Any], Sample]:
         """The classes that have pictures, what each formula prepares of them, and the pictures that can be left out.
 
-        A class of one picture is gone without it, so that picture judges nothing.
+        A class of one picture is gone without it, so that picture judges nothing. Kept until the next `fit`: it is most of a fit's work.
         """
+        if self._kept is None or self._kept[0].device != self.sums.count_C.device:
+            self._kept = self._prepare()
+        return self._kept
+
+    def _prepare(self) -> tuple[Tensor, list[Any], Sample]:
         known_K = self.sums.known
         feature_SF, row_S = self.sums.sample
         place_C = torch.full_like(self.sums.count_C, -1)
@@ -201,17 +209,33 @@ class SumsHead(Head, ABC):
 
     @torch.no_grad()
     def left_out(self, rows: Sequence[int]) -> LeftOut | None:
-        known_K, prepared, sample = self._prepared()
-        asked_S = torch.isin(known_K[sample.row_S], torch.tensor(list(rows), device=known_K.device))
+        found = self.scores_left_out()
+        if found is None:
+            return None
+        score_SC, index_S = found
+        row_S = self.sums.row_S[index_S]
+        asked_S = torch.isin(row_S, torch.tensor(list(rows), device=row_S.device))
         if not asked_S.any():
             return None
-        sample = Sample(sample.feature_SF[asked_S], sample.row_S[asked_S])
+        score_SC, row_S = score_SC[asked_S], row_S[asked_S]
+        return LeftOut(class_averaged(score_SC.argmax(1) == row_S, row_S), log_loss(score_SC, row_S, 1.0))
+
+    @torch.no_grad()
+    def scores_left_out(self) -> tuple[Tensor, Tensor] | None:
+        """Return what `forward` would say of each sampled picture had it never been learned, S,C, and which of the sample they are.
+
+        None while there is no picture that can be left out.
+        """
+        known_K, prepared, sample = self.prepared()
+        if not len(sample.row_S):
+            return None
         score_SK = sum(
             formula.left_out(part, sample)(strength) / temperature for formula, part, strength, temperature in self._fitted(prepared)
         )
         assert isinstance(score_SK, Tensor)
-        accuracy = class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S)
-        return LeftOut(accuracy, log_loss(score_SK, sample.row_S, float(self.temperature)))
+        score_SC = score_SK.new_full((len(score_SK), len(self.live_C)), -torch.inf)
+        score_SC[:, known_K] = score_SK / float(self.temperature)
+        return score_SC, (self.sums.count_C[self.sums.row_S] > 1).nonzero().squeeze(1)
 
     def facts(self) -> dict[str, Any]:
         strengths = {formula.name: strength for formula, strength in zip(self.parts, self.strengths.tolist(), strict=True)}
@@ -221,16 +245,20 @@ class SumsHead(Head, ABC):
     # -- scoring ---------------------------------------------------------------------------------------------------------
 
     def forward(self, feature_BF: Tensor) -> Tensor:
+        return self.scores(self.embed(feature_BF))
+
+    def scores(self, embedded_BF: Tensor) -> Tensor:
+        """Return `forward`'s scores of features that are embedded already."""
         if len(self.weight_CF) != len(self.live_C):
             self._restore()
-        score_BC = F.linear(self.embed(feature_BF), self.weight_CF.to(feature_BF), self.bias_C.to(feature_BF))
+        score_BC = F.linear(embedded_BF, self.weight_CF.to(embedded_BF), self.bias_C.to(embedded_BF))
         return score_BC.masked_fill(~self.live_C | (self.sums.count_C == 0), -torch.inf)
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def _restore(self) -> None:
         """Weights of the stored strengths, as after a state was loaded."""
-        known_K, prepared, _ = self._prepared()
+        known_K, prepared, _ = self.prepared()
         self._set_weights(known_K, prepared)
 
     def _fitted(self, prepared: Sequence[Any]) -> list[tuple[Formula, Any, float, float]]:
@@ -249,7 +277,7 @@ class SumsHead(Head, ABC):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        self.weight_CF = self.weight_CF[:0]  # of what was there before
+        self.weight_CF, self._kept = self.weight_CF[:0], None  # of what was there before
 
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Gaussians around the class means with the common scatter."""
