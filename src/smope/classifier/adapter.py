@@ -28,7 +28,7 @@ from smope.files import before as before
 from smope.labels import LabelSpace, check_name
 from smope.tensor_file import pack, unpack
 
-FORMAT = 3
+FORMAT = 4
 KIND = "smope adapter"
 
 
@@ -64,8 +64,13 @@ def _with_head(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, 
     return values | {"config": config}
 
 
+def _judged_by_features(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """In format 3 every classifier measured "none of these" in plain features; one with a closed-form head is judged anew on load."""
+    return values
+
+
 #: format -> what makes its document one of the next format; tensors are given too, in case one must be renamed
-MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {1: _unplaced, 2: _with_head}
+MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {1: _unplaced, 2: _with_head, 3: _judged_by_features}
 
 
 class AdapterError(SmopeError):
