@@ -91,7 +91,7 @@ def learn(body: Body, known: Knowledge, found: Gathered, progress: Progress, sto
             whole.add(_looked(body, feed, taught, head, part, bar, stop))
     whole.release_surplus()
     head.remember({"sums": whole.sums}, torch.zeros(0, dtype=torch.int64), update)
-    return Taught(replace(taught, held=whole.held), whole.learned, whole.held_back, whole.alike)
+    return Taught(replace(taught, held=whole.held, memory={}), whole.learned, whole.held_back, whole.alike)
 
 
 class _Whole:
@@ -189,6 +189,13 @@ def _wanted(rules: Settings, pictures: int, room: int) -> int:
 @torch.no_grad()
 def verdict(known: Knowledge) -> Verdict:
     """Ask the head about every feature that it can judge honestly: those held back, and those of its sample without near duplicates."""
+    if "verdict" not in known.memory:
+        known.memory["verdict"] = _verdict(known)
+    found: Verdict = known.memory["verdict"]
+    return found
+
+
+def _verdict(known: Knowledge) -> Verdict:
     head = known.exact
     assert head is not None
     empty = torch.zeros(0, dtype=torch.int64)

@@ -59,6 +59,7 @@ class Knowledge:
     places: Places  #: empty where the head says what is none of these
     held: Held  #: empty where the head is trained: features of pictures move with the prompts
     choices: Mapping[int, Tensor] = field(default_factory=dict)  #: head row -> how often each expert was chosen; see `choosing`
+    memory: dict[str, Any] = field(default_factory=dict, compare=False)  #: computed from head and `held`; copies that change neither share it
 
     @cached_property
     def updates(self) -> int:
@@ -77,17 +78,20 @@ class Knowledge:
         head = self.method.head
         return head if isinstance(head, SumsHead) and self.method.adapt == "never" else None
 
-    @cached_property
+    @property
     def novelty(self) -> tuple[Novelty, Tensor] | None:
         """The out-of-distribution score of an exact head, and its values for the sampled pictures, each left out."""
-        return novelty(self.exact) if self.exact is not None else None
+        if "novelty" not in self.memory:
+            self.memory["novelty"] = novelty(self.exact) if self.exact is not None else None
+        found: tuple[Novelty, Tensor] | None = self.memory["novelty"]
+        return found
 
     def twin(self, body: Body, epochs: int | None = None) -> Knowledge:
         """A copy that can be taught without touching this one; `epochs` is how long its next update lasts."""
         train = body.config.train.model_copy(update={"epochs": epochs or body.config.train.epochs})
         method = build(body.config.model_copy(update={"train": train}), body.vit.shape)
         method.load_state_dict({name: tensor.clone() for name, tensor in self.method.state_dict().items()})
-        return replace(self, method=method.to(body.runtime.device), labels=self.labels.copy())
+        return replace(self, method=method.to(body.runtime.device), labels=self.labels.copy(), memory={})
 
 
 def to_document(body: Body, knowledge: Knowledge, false_alarm: float) -> Document:

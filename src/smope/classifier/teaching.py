@@ -154,6 +154,7 @@ def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
         calibration=known.calibration.without(row),
         places=known.places if known.exact is not None else known.places.without(row),
         held=known.held.moved(row, None),
+        memory={},
         choices=_without(known, [row]),
     )
     return rejudged(body, gone)
@@ -178,6 +179,7 @@ def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress
         calibration=known.calibration.without(row, target),
         places=known.places if known.exact is not None else known.places.without(row, target),
         held=known.held.moved(row, target),
+        memory={},
         choices=_without(known, [row, target]),
     )
     return rejudged(body, merged)

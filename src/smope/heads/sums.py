@@ -98,6 +98,7 @@ class SumsHead(Head, ABC):
         assert isinstance(config, SumsConfig)
         self.parts: tuple[Formula, ...] = self.formulas(config)
         self._kept: tuple[Tensor, list[Any], Sample] | None = None
+        self._left_out_SK: Tensor | None = None
         self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
         self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
         self.strengths: Tensor  # of each formula, as are the temperatures
@@ -163,7 +164,7 @@ class SumsHead(Head, ABC):
     def reset(self) -> None:
         self.live_C, self.weight_CF, self.bias_C = self.live_C[:0], self.weight_CF[:0], self.bias_C[:0]
         self.sums.reset()
-        self._kept = None
+        self._drop()
 
     def retire(self, rows: Tensor) -> None:
         super().retire(rows)
@@ -177,7 +178,7 @@ class SumsHead(Head, ABC):
     @torch.no_grad()
     def fit(self) -> None:
         """Choose strengths and temperatures, and compute the weights."""
-        self._kept = None
+        self._drop()
         known_K, prepared, sample = self.prepared()
         if len(sample.row_S):
             choices = [formula.choose(part, sample) for formula, part in zip(self.parts, prepared, strict=True)]
@@ -187,7 +188,12 @@ class SumsHead(Head, ABC):
             self.temperatures.copy_(torch.tensor([choice.temperature for choice in choices], dtype=torch.float64))
             self.temperature.fill_(best_temperature(score_SK, sample.row_S))
             self.accuracy.fill_(class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S))
+            self._left_out_SK = score_SK
         self._set_weights(known_K, prepared)
+
+    def _drop(self) -> None:
+        """Forget what was computed from the sums as they were."""
+        self._kept = self._left_out_SK = None
 
     def prepared(self) -> tuple[Tensor, list[Any], Sample]:
         """The classes that have pictures, what each formula prepares of them, and the pictures that can be left out.
@@ -229,10 +235,11 @@ class SumsHead(Head, ABC):
         known_K, prepared, sample = self.prepared()
         if not len(sample.row_S):
             return None
-        score_SK = sum(
-            formula.left_out(part, sample)(strength) / temperature for formula, part, strength, temperature in self._fitted(prepared)
-        )
-        assert isinstance(score_SK, Tensor)
+        if (score_SK := self._left_out_SK) is None:
+            parts = self._fitted(prepared)
+            whole_SK = sum(formula.left_out(part, sample)(strength) / temperature for formula, part, strength, temperature in parts)
+            assert isinstance(whole_SK, Tensor)
+            self._left_out_SK = score_SK = whole_SK
         score_SC = score_SK.new_full((len(score_SK), len(self.live_C)), -torch.inf)
         score_SC[:, known_K] = score_SK / float(self.temperature)
         return score_SC, (self.sums.count_C[self.sums.row_S] > 1).nonzero().squeeze(1)
@@ -277,7 +284,8 @@ class SumsHead(Head, ABC):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        self.weight_CF, self._kept = self.weight_CF[:0], None  # of what was there before
+        self.weight_CF = self.weight_CF[:0]  # of what was there before
+        self._drop()
 
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Gaussians around the class means with the common scatter."""
