@@ -85,6 +85,12 @@ class FeatureSums(Growing):
         return self.direction_RF.double() * self.length_R.unsqueeze(1).double()
 
     @property
+    def variance(self) -> float:
+        """Mean squared distance of a picture from the mean of its class; zero while no class has two."""
+        free = int(self.scattered) - len(self.known)
+        return float(self.length_R.square().sum() + self.rest) / free if free > 0 else 0.0
+
+    @property
     def sample(self) -> Sample:
         """The features that judge, in float64."""
         return Sample(self.sample_SF.double(), self.row_S)

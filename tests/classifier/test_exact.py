@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from smope.classifier import ContinualClassifier
+from smope.classifier import ContinualClassifier, adapter
 from smope.classifier.settings import plan
 
 from .conftest import draw, pairs
@@ -65,3 +65,9 @@ def test_it_is_saved_exported_and_changed_like_any_other(tmp_path: Path) -> None
     assert "red" not in loaded.predict(FRESH)
     loaded.merge("green", into="blue")
     assert set(loaded.predict(FRESH)) == {"blue"}
+
+
+def test_a_file_says_how_many_pictures_of_each_class_were_learned(tmp_path: Path) -> None:
+    classifier = taught(pairs("red", "blue", count=3))
+    classifier.save(tmp_path / "shop.smope")
+    assert adapter.counts(*adapter.read(tmp_path / "shop.smope")) == classifier.counts == {"red": 3, "blue": 3}

@@ -28,7 +28,7 @@ from smope.files import before as before
 from smope.labels import LabelSpace, check_name
 from smope.tensor_file import pack, unpack
 
-FORMAT = 3
+FORMAT = 4
 KIND = "smope adapter"
 
 
@@ -64,8 +64,13 @@ def _with_head(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, 
     return values | {"config": config}
 
 
+def _judged_by_features(values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """In format 3 every classifier measured "none of these" in plain features; one with a closed-form head is judged anew on load."""
+    return values
+
+
 #: format -> what makes its document one of the next format; tensors are given too, in case one must be renamed
-MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {1: _unplaced, 2: _with_head}
+MIGRATIONS: dict[int, Callable[[dict[str, Any], dict[str, Tensor]], dict[str, Any]]] = {1: _unplaced, 2: _with_head, 3: _judged_by_features}
 
 
 class AdapterError(SmopeError):
@@ -202,7 +207,8 @@ def read(path: Path) -> tuple[Document, dict[str, Tensor]]:
 
 def counts(document: Document, tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Pictures learned of each class that can be predicted."""
-    stored = tensors.get("method.head.statistics.count_C")
+    kept = (tensors.get(f"method.head.{part}.count_C") for part in ("statistics", "sums"))
+    stored = next((count_C for count_C in kept if count_C is not None), None)
     if stored is None or stored.shape != (len(document.names),):
         raise AdapterError(
             "The adapter does not say how many pictures it has seen of each class.", "It is damaged; go back, or learn anew."

@@ -11,6 +11,9 @@ that is measured, and why it lasts: `smope.classifier.places`). The newest dista
 threshold is the ceil((n + 1)(1 - share))-th smallest of n, which keeps false alarms at or under the share on average, since classes
 that come later can only bring a picture nearer; with fewer than 1 / share - 1 of them there is none.
 
+A closed-form head on a frozen backbone needs none of this patience: it says after every update what it makes of features that it has not
+learned (`smope.classifier.exact`), so both are taken anew, and a threshold from few of them is that of a normal distribution.
+
 Axes: B pictures, C classes, T temperatures, K bins.
 """
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Sequence
 
 import torch
@@ -30,6 +34,7 @@ from smope.errors import ConfigError
 #: from 0.05 to 12.8 in quarters of an octave
 TEMPERATURES = tuple(0.05 * 2 ** (step / 4) for step in range(33))
 BINS = 10
+FEW = 5  #: left-out pictures from which their spread says what is too far, before there are enough to count them off
 
 
 class Sums(Section):
@@ -58,6 +63,7 @@ class Calibration(Section):
         default_factory=lambda: [Sums() for _ in TEMPERATURES], min_length=len(TEMPERATURES), max_length=len(TEMPERATURES)
     )
     distances: dict[int, list[float]] = Field(default_factory=dict)  #: by head row, oldest first
+    left_out: bool = False  #: all of it was taken with the head of today, from features left out or held back (`smope.classifier.exact`)
     unplaced: list[int] = Field(default_factory=list)  #: head rows taught by an older smope, of which no plain feature was seen
 
     def after(self, logits_BC: Tensor, distance_B: Tensor | None, rows_B: Tensor, kept: int) -> Calibration:
@@ -124,7 +130,17 @@ class Calibration(Section):
             return None
         pooled = sorted(itertools.chain.from_iterable(self.distances.values()))
         place = math.ceil((len(pooled) + 1) * (1 - false_alarm) - 1e-9)
-        return pooled[place - 1] if 0 < place <= len(pooled) else None
+        if 0 < place <= len(pooled):
+            return pooled[place - 1]
+        return _of_few(pooled, false_alarm) if self.left_out and len(pooled) >= FEW else None
+
+
+def _of_few(scores: Sequence[float], false_alarm: float) -> float:
+    """The bound of a prediction interval, as if scores were normal: mean + t sd sqrt(1 + 1/n), t of Student's distribution."""
+    free = len(scores) - 1
+    z = statistics.NormalDist().inv_cdf(1 - false_alarm)
+    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    return statistics.mean(scores) + t * statistics.stdev(scores) * math.sqrt(1 + 1 / len(scores))
 
 
 def _sums(logits_BC: Tensor, rows_B: Tensor) -> Sums:

@@ -256,7 +256,9 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             progress=progress,
         )
         made._body = embody_stored(document, str(path), backbone_file, progress, sharing._body if sharing is not None else None)
-        made._knowledge = from_document(made._body, document, tensors, str(path))
+        known = from_document(made._body, document, tensors, str(path))
+        # in a file of an older program other features judged
+        made._knowledge = known if document.calibration.left_out else teaching.rejudged(made._body, known)
         check_it_sees(made._body, made._knowledge, str(path))
         made.overrides = differences(config)  # only now: what a file from elsewhere says is checked
         made._file = resolved(Path(path))

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,6 @@ from smope.classifier.int8 import quantised
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.onnx_check import Agreement, Judged
 from smope.classifier.pictures import room
-from smope.classifier.places import Places
 from smope.data import NORMALISATIONS
 from smope.errors import DataError
 from smope.files import atomic_write, scratch
@@ -125,9 +124,7 @@ def export(
         raise DataError("This classifier knows no class yet.", "Teach it first, with learn.")
     found = gather(check, body.transform.size, progress) if check is not None else None
     body, known = on_cpu(body, known)
-    if not distance:
-        known = replace(known, places=Places.none(body.vit.shape.dim))
-    graph = Graph(body, known, temperature)
+    graph = Graph(body, known, temperature, distance)
     about = metadata(document, temperature) | ({} if distance else {"threshold": None})
     try:
         with scratch(path) as folder:

@@ -4,8 +4,8 @@
 
 C are the classes that can be predicted, in the order of the metadata's `classes`. Normalisation is inside: the byte a picture has is
 the byte the graph takes, so that no one can normalise twice or not at all. The distance is that of "none of these", and costs a second
-pass through the backbone; it is NaN where it was not asked for, and while the classifier knows no spread. The batch is open. The
-method's own prediction is traced, not written anew; what cannot be is refused.
+pass through the backbone unless the head is in closed form; it is NaN where it was not asked for, and while the classifier knows no
+spread. The batch is open. The method's own prediction is traced, not written anew; what cannot be is refused.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from torch import Tensor, nn
 
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import plain_feature, unlabelled
+from smope.classifier.novelty import Novelty
 from smope.classifier.places import from_nearest
 from smope.engine.runtime import SingleProcess
 from smope.errors import SmopeError, in_a_line
+from smope.heads.sums import SumsHead
 from smope.methods import Method
 
 INSTALL = "pip install 'smope[export]'"
@@ -48,7 +50,7 @@ class ExportError(SmopeError):
 class Graph(nn.Module):
     """What is traced: `smope.classifier.looking.see` and what the classifier makes of it."""
 
-    def __init__(self, body: Body, known: Knowledge, temperature: float) -> None:
+    def __init__(self, body: Body, known: Knowledge, temperature: float, distance: bool = True) -> None:
         super().__init__()
         self.vit = body.vit
         self.method = _with_plain_counters(known.method)
@@ -56,8 +58,12 @@ class Graph(nn.Module):
         self.temperature = temperature
         self.live_C: Tensor
         self.register_buffer("live_C", torch.tensor([row for row, name in enumerate(known.labels.names) if name is not None]))
-        known_places = known.places.known()
+        found = known.novelty if distance else None
+        self.novelty: _Novelty | None = _Novelty(found[0]) if found is not None else None
+        self.is_exact = known.exact is not None
+        known_places = known.places.known() if distance else None
         self.has_places = known_places is not None
+        self.says_distance = self.has_places or self.novelty is not None
         if known_places is not None:
             self.mean_CD: Tensor
             self.scale_CD: Tensor
@@ -66,12 +72,31 @@ class Graph(nn.Module):
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch = unlabelled(self.method, self.vit, self.transform.normalise(pixels))
+        head = self.method.head
+        if self.is_exact and isinstance(head, SumsHead):
+            embedded_BF = head.embed(self.method.feature(batch.images, self.vit, readout=head.readout).float())
+            logits_BC = head.scores(embedded_BF).float().index_select(1, self.live_C)
+            distance_B = self.novelty(embedded_BF) if self.novelty is not None else torch.full_like(logits_BC[:, 0], torch.nan)
+            return logits_BC, (logits_BC / self.temperature).softmax(1), distance_B
         logits_BC = self.method.logits(batch, self.vit).float().index_select(1, self.live_C)
         if self.has_places:
             distance_B = from_nearest(plain_feature(self.method, self.vit, batch).float(), self.mean_CD, self.scale_CD)
         else:
             distance_B = torch.full_like(logits_BC[:, 0], torch.nan)
         return logits_BC, (logits_BC / self.temperature).softmax(1), distance_B
+
+
+class _Novelty(nn.Module):
+    """The score of `smope.classifier.novelty`, in the graph's precision."""
+
+    def __init__(self, found: Novelty) -> None:
+        super().__init__()
+        for name, tensor in found._asdict().items():
+            self.register_buffer(name, tensor.float())
+
+    def forward(self, embedded_BF: Tensor) -> Tensor:
+        """The score of each picture."""
+        return Novelty(*(getattr(self, name) for name in Novelty._fields))(embedded_BF)
 
 
 def on_cpu(body: Body, known: Knowledge) -> tuple[Body, Knowledge]:

@@ -16,16 +16,19 @@ import smope
 from smope.backbones import FrozenViT
 from smope.classifier.adapter import AdapterError, BackboneMark, Document, Entry, Preprocessing
 from smope.classifier.calibration import Calibration
+from smope.classifier.held import Held
+from smope.classifier.novelty import Novelty, novelty
 from smope.classifier.places import Places
 from smope.classifier.settings import Settings
 from smope.config import RunConfig
 from smope.data import Transform
 from smope.engine.runtime import Runtime
 from smope.errors import in_a_line
+from smope.heads.sums import SumsHead
 from smope.labels import LabelSpace
 from smope.methods import Method, build
 
-_METHOD, _CHOICES, _PLACES = "method.", "choices.", "places."  # how a tensor's name in an adapter begins
+_METHOD, _CHOICES, _PLACES, _HELD = "method.", "choices.", "places.", "held."  # how a tensor's name in an adapter begins
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Body:
     def untaught(self) -> Knowledge:
         """A method that knows no class."""
         method = build(self.config, self.vit.shape).to(self.runtime.device)
-        return Knowledge(method, LabelSpace(), (), Calibration(), Places.none(self.vit.shape.dim))
+        return Knowledge(method, LabelSpace(), (), Calibration(), Places.none(self.vit.shape.dim), Held.none(held_width(method)))
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ class Knowledge:
     labels: LabelSpace
     history: tuple[Entry, ...]
     calibration: Calibration
-    places: Places
+    places: Places  #: empty where the head says what is none of these
+    held: Held  #: empty where the head is trained: features of pictures move with the prompts
     choices: Mapping[int, Tensor] = field(default_factory=dict)  #: head row -> how often each expert was chosen; see `choosing`
+    memory: dict[str, Any] = field(
+        default_factory=dict, compare=False
+    )  #: computed from head and `held`; copies that change neither share it
 
     @cached_property
     def updates(self) -> int:
@@ -67,12 +74,26 @@ class Knowledge:
         counts = self.method.head.counts.tolist()
         return {name: counts[row] for row, name in enumerate(self.labels.names) if name is not None}
 
+    @property
+    def exact(self) -> SumsHead | None:
+        """The head, if it is in closed form and nothing is put into the ViT: then all that it says follows from sums of one pass."""
+        head = self.method.head
+        return head if isinstance(head, SumsHead) and self.method.adapt == "never" else None
+
+    @property
+    def novelty(self) -> tuple[Novelty, Tensor] | None:
+        """The out-of-distribution score of an exact head, and its values for the sampled pictures, each left out."""
+        if "novelty" not in self.memory:
+            self.memory["novelty"] = novelty(self.exact) if self.exact is not None else None
+        found: tuple[Novelty, Tensor] | None = self.memory["novelty"]
+        return found
+
     def twin(self, body: Body, epochs: int | None = None) -> Knowledge:
         """A copy that can be taught without touching this one; `epochs` is how long its next update lasts."""
         train = body.config.train.model_copy(update={"epochs": epochs or body.config.train.epochs})
         method = build(body.config.model_copy(update={"train": train}), body.vit.shape)
         method.load_state_dict({name: tensor.clone() for name, tensor in self.method.state_dict().items()})
-        return replace(self, method=method.to(body.runtime.device), labels=self.labels.copy())
+        return replace(self, method=method.to(body.runtime.device), labels=self.labels.copy(), memory={})
 
 
 def to_document(body: Body, knowledge: Knowledge, false_alarm: float) -> Document:
@@ -96,7 +117,10 @@ def to_document(body: Body, knowledge: Knowledge, false_alarm: float) -> Documen
 def to_tensors(knowledge: Knowledge) -> dict[str, Tensor]:
     """Everything in an adapter that is a tensor."""
     tensors = {f"{_METHOD}{name}": tensor for name, tensor in knowledge.method.state_dict().items()}
-    tensors |= {f"{_PLACES}{name}": tensor for name, tensor in knowledge.places.tensors().items()}
+    if knowledge.exact is None:
+        tensors |= {f"{_PLACES}{name}": tensor for name, tensor in knowledge.places.tensors().items()}
+    elif len(knowledge.held):
+        tensors |= {f"{_HELD}{name}": tensor for name, tensor in knowledge.held.tensors().items()}
     return tensors | {f"{_CHOICES}{row}": tensor for row, tensor in knowledge.choices.items()}
 
 
@@ -107,8 +131,10 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
     choices = {
         name: tensor for name, tensor in tensors.items() if name.startswith(_CHOICES) and tensor.dtype == torch.uint8 and tensor.dim() == 3
     }
-    places = {name.removeprefix(_PLACES): tensor for name, tensor in tensors.items() if name.startswith(_PLACES)}
-    learned = {name: tensor for name, tensor in tensors.items() if name not in choices and not name.startswith(_PLACES)}
+    places, kept = (
+        {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)} for start in (_PLACES, _HELD)
+    )
+    learned = {name: tensor for name, tensor in tensors.items() if name not in choices and not name.startswith((_PLACES, _HELD))}
     try:
         fresh.method.load_state_dict({name.removeprefix(_METHOD): tensor for name, tensor in learned.items()})
     except RuntimeError as error:
@@ -124,10 +150,16 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
         raise AdapterError(f"{place} names {len(live)} rows, which are not those of its head.", "The file was tampered with; learn anew.")
     by_row = {row: choices[name] for row in range(len(live)) if (name := f"{_CHOICES}{row}") in choices}
     try:
-        placed = Places.of(places, len(live), body.vit.shape.dim)
+        placed = fresh.places if fresh.exact is not None else Places.of(places, len(live), body.vit.shape.dim)
+        held = Held.of(kept, len(live), held_width(fresh.method))
     except ValueError as error:
         raise AdapterError(f"{place} does not fit together: {error}.", "The file was tampered with; learn anew.") from None
-    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, placed, by_row)
+    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, placed, held, by_row)
+
+
+def held_width(method: Method) -> int:
+    """How wide a feature is that is held back."""
+    return method.head.sums.width if isinstance(method.head, SumsHead) else 0
 
 
 def _check_tensors(body: Body, document: Document, tensors: Mapping[str, Tensor], place: str) -> None:

@@ -22,6 +22,7 @@ from smope.classifier.pictures import Picture, batches, left_out, name_of, open_
 from smope.data import Skipped, Transform
 from smope.data.decoding import Pixels
 from smope.errors import DataError, in_a_line
+from smope.heads.sums import SumsHead
 from smope.methods import Method
 from smope.phases import Batch, Chance
 
@@ -70,12 +71,22 @@ def unlabelled(method: Method, vit: FrozenViT, images_B3HW: Tensor) -> Batch:
 
 @torch.inference_mode()
 def see(body: Body, known: Knowledge, batch: Batch, far: bool = True) -> Seen:
-    """What is made of a batch. `far`: measure distances too, which costs a pass without prompts, if the method needs none itself."""
+    """What is made of a batch. `far`: measure distances too, which costs a pass without prompts if neither head nor method spares it."""
+    if known.exact is not None:
+        embedded_BF = embedded(body, known.exact, known.method, batch)
+        distance_B = known.novelty[0](embedded_BF.double()).cpu() if far and known.novelty is not None else None
+        return Seen(known.exact.scores(embedded_BF).float().cpu(), distance_B)
     with body.runtime.autocast():
         logits_BC = known.method.logits(batch, body.vit)
         plain_BD = plain_feature(known.method, body.vit, batch) if far else None
     distance_B = None if plain_BD is None else known.places.distances(plain_BD.float().cpu())
     return Seen(logits_BC.float().cpu(), distance_B)
+
+
+def embedded(body: Body, head: SumsHead, method: Method, batch: Batch) -> Tensor:
+    """Return what an exact head's sums are of, from one pass."""
+    with body.runtime.autocast():
+        return head.embed(method.feature(batch.images, body.vit, readout=head.readout).float())
 
 
 def plain_feature(method: Method, vit: FrozenViT, batch: Batch) -> Tensor:

@@ -70,7 +70,7 @@ def agree(session: Any, graph: Graph, body: Body, known: Knowledge, batches: Ite
     """Compare with what the classifier itself says; an ExportError where the two differ."""
     found = Agreement()
     for bytes_B3HW in batches:
-        seen = see(body, known, question(body, known, bytes_B3HW))
+        seen = see(body, known, question(body, known, bytes_B3HW), far=graph.says_distance)
         logits_BC, probability_BC, distance_B = run(session, bytes_B3HW)
         want_BC = seen.logits_BC[:, graph.live_C]
         off_B = _off(logits_BC, want_BC)

@@ -36,6 +36,7 @@ class Settings(Section):
     least_epochs: int = Field(5, gt=0, description="every picture is looked at so often, however many there are")
     held_back: float = Field(0.2, ge=0, lt=1, description="share of each class's pictures that is not learned but judged on")
     held_back_from: int = Field(4, gt=1, description="classes of fewer pictures are learned whole")
+    held_back_most: int = Field(5, ge=0, description="of a class, where features are held back and not pictures: so many at most")
     calibrate_from: int = Field(20, gt=0, description="held-back pictures below which probabilities are called uncalibrated")
     kept_scores: int = Field(100, gt=0, description="held-back distances kept per class, the newest ones, for `none of these`")
     draws: int = Field(200, gt=0, description="features drawn per old class for the estimate of what it lost")

@@ -11,13 +11,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from smope.classifier import exact
 from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import choices
 from smope.classifier.inputs import Gathered
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import plain_feature, see
-from smope.classifier.updates import UpdateReport, doubts, estimate, expert_share
+from smope.classifier.updates import UpdateReport, doubts, estimate, expert_share, measured
 from smope.data import ImageSet, Task
 from smope.engine.checkpoint import Position, RunState
 from smope.engine.feed import Feed
@@ -39,6 +40,8 @@ def learn(
     body: Body, known: Knowledge, found: Gathered, progress: Progress = SILENT, stop: Callable[[], bool] = lambda: False
 ) -> tuple[Knowledge, UpdateReport]:
     """Teach the pictures that were found, and judge the result."""
+    if known.exact is not None:
+        return _learn_exactly(body, known, found, progress, stop)
     train, held = hold_back(body, found.images, known.updates)
     batch = body.config.train.batch_size
     taught = known.twin(body, body.settings.epochs(len(train), batch, body.config.train.epochs))
@@ -65,6 +68,57 @@ def learn(
     judged_entry = entry.model_copy(update={"accuracies": report.accuracies})
     chosen = {**known.choices, **choices(taught, feed, train)}
     return replace(taught, history=(*known.history, judged_entry), choices=chosen), report
+
+
+def _learn_exactly(
+    body: Body, known: Knowledge, found: Gathered, progress: Progress, stop: Callable[[], bool]
+) -> tuple[Knowledge, UpdateReport]:
+    was = exact.verdict(known)
+    made = exact.learn(body, known, found, progress, stop)
+    new = [name for name in found.classes if name not in known.labels]
+    entry = Entry(
+        what="learn",
+        when=_now(),
+        classes=list(found.classes),
+        new=new,
+        pictures=made.learned,
+        held_back=made.held_back,
+        digest=found.digest,
+    )
+    now, names = exact.verdict(made.knowledge), made.knowledge.labels.names
+    accuracies = {names[row] or "": accuracy for row, accuracy in now.accuracies().items()}
+    taught = replace(
+        made.knowledge,
+        history=(*known.history, entry.model_copy(update={"accuracies": accuracies})),
+        calibration=exact.calibrated(now, body.settings.kept_scores),
+    )
+    of_new = [accuracies[name] for name in new if name in accuracies]
+    report = UpdateReport(
+        number=taught.updates,
+        new=tuple(new),
+        known=tuple(name for name in entry.classes if name not in new),
+        learned=entry.pictures,
+        held_back=entry.held_back,
+        skipped=found.skipped,
+        accuracy=sum(of_new) / len(of_new) if of_new else None,
+        accuracies=accuracies,
+        unjudged=tuple(name for name in entry.classes if name not in accuracies),
+        estimate=measured(was, now, names, body.settings.mention) if known.labels.live else None,
+        calibration=taught.calibration,
+        calibrated=body.settings.calibrates(taught.calibration.pictures),
+        experts=None,
+        notes=doubts(known, entry),
+        judged=sum(names[row] in new for row in now.row_J.tolist()),
+        alike=made.alike,
+    )
+    return taught, report
+
+
+def rejudged(body: Body, known: Knowledge) -> Knowledge:
+    """With a calibration of what it knows now, where that needs no pictures."""
+    if known.exact is None:
+        return known
+    return replace(known, calibration=exact.calibrated(exact.verdict(known), body.settings.kept_scores))
 
 
 def hold_back(body: Body, images: ImageSet, number: int) -> tuple[ImageSet, ImageSet]:
@@ -94,13 +148,16 @@ def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
     less.labels.retire(name)
     less.method.retire([row])
     entry = Entry(what="remove", when=_now(), classes=[name])
-    return replace(
+    gone = replace(
         less,
         history=(*known.history, entry),
         calibration=known.calibration.without(row),
-        places=known.places.without(row),
+        places=known.places if known.exact is not None else known.places.without(row),
+        held=known.held.moved(row, None),
+        memory={},
         choices=_without(known, [row]),
     )
+    return rejudged(body, gone)
 
 
 def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress = SILENT) -> Knowledge:
@@ -116,13 +173,16 @@ def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress
         Task(len(known.history), (into,), ImageSet(), None, ImageSet())
     )
     entry = Entry(what="merge", when=_now(), classes=[name, into])
-    return replace(
+    merged = replace(
         pooled,
         history=(*known.history, entry),
         calibration=known.calibration.without(row, target),
-        places=known.places.without(row, target),
+        places=known.places if known.exact is not None else known.places.without(row, target),
+        held=known.held.moved(row, target),
+        memory={},
         choices=_without(known, [row, target]),
     )
+    return rejudged(body, merged)
 
 
 def _without(known: Knowledge, rows: Sequence[int]) -> dict[int, Tensor]:

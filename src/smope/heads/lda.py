@@ -37,6 +37,17 @@ class Prepared(NamedTuple):
     pictures: int
 
 
+class Products(NamedTuple):
+    """Products <u, v> of sampled pictures x = phi - m and class means c = m_c - m, once the picture is left out; m stays as it is."""
+
+    xx_S: Tensor  #: <x, x>
+    xm_SK: Tensor  #: <x, c>
+    mm_SK: Tensor  #: <c, c>
+    dm_SK: Tensor  #: <d, c> before anything was left out
+    gain_S: Tensor  #: g
+    moved_S: Tensor  #: how much of <d, c> the products of the picture's own mean lose
+
+
 class LdaFormula(Formula):
     """Weights and biases of shrunk linear discriminant analysis."""
 
@@ -55,20 +66,31 @@ class LdaFormula(Formula):
         return Prepared(raw._replace(other=other), level, middle_F, mean_KF - middle_F, sums.count_C[known_K].double(), pictures)
 
     def weights(self, prepared: Prepared, strength: float) -> tuple[Tensor, Tensor]:
-        weight_KF = _inverse(prepared, strength).times(prepared.mean_KF)
+        weight_KF = self.inverse(prepared, strength).times(prepared.mean_KF)
         bias_K = -(weight_KF * (prepared.middle_F + prepared.mean_KF / 2)).sum(1)
         return weight_KF, bias_K
 
     def left_out(self, prepared: Prepared, sample: Sample) -> Callable[[float], Tensor]:
+        products = self.products_left_out(prepared, sample)
+
+        def scores(strength: float) -> Tensor:
+            found = products(strength)
+            return found.xm_SK - found.mm_SK / 2
+
+        return scores
+
+    def products_left_out(self, prepared: Prepared, sample: Sample) -> Callable[[float], Products]:
+        """Return a function of the strength: the products that `Products` names, each sampled picture left out."""
         row_S, spectrum = sample.row_S, prepared.spectrum
         x_SF = sample.feature_SF - prepared.middle_F
         x, m, d = spectrum.project(x_SF), spectrum.project(prepared.mean_KF), spectrum.project(x_SF - prepared.mean_KF[row_S])
         own_S1, n_S = row_S.unsqueeze(1), prepared.count_K[row_S]
         t_S = 1 / (n_S - 1)
         xm, dm, mm, dd, dx = x.each_with_all(m), d.each_with_all(m), m.pairwise(m), d.pairwise(d), d.pairwise(x)
+        xx = x.pairwise(x)
 
-        def scores(strength: float) -> Tensor:
-            a = _inverse(prepared, strength)
+        def products(strength: float) -> Products:
+            a = self.inverse(prepared, strength)
             xm_SK, dm_SK, mm_K, dd_S, dx_S = xm(a), dm(a), mm(a), dd(a), dx(a)
             k_S = (1 - strength) * n_S * t_S / prepared.pictures
             g_S = k_S / (1 - k_S * dd_S).clamp_min(_CERTAIN)
@@ -78,15 +100,17 @@ class LdaFormula(Formula):
             dm_S = dm_SK.gather(1, own_S1).squeeze(1) * grown_S
             xm_S = xm_SK.gather(1, own_S1).squeeze(1) - t_S * dx_S * grown_S
             mm_S = mm_SK.gather(1, own_S1).squeeze(1) - 2 * t_S * dm_S + t_S.square() * dd_S * grown_S
-            return (xm_SK - mm_SK / 2).scatter(1, own_S1, (xm_S - mm_S / 2).unsqueeze(1))
+            xm_SK, own_SK = xm_SK.scatter(1, own_S1, xm_S.unsqueeze(1)), mm_SK.scatter(1, own_S1, mm_S.unsqueeze(1))
+            return Products(xx(a) + g_S * dx_S.square(), xm_SK, own_SK, dm(a), g_S, t_S * grown_S)
 
-        return scores
+        return products
 
-
-def _inverse(prepared: Prepared, strength: float) -> Inverse:
-    raw = prepared.spectrum
-    shrunk = Spectrum(raw.vector_FQ, (1 - strength) * raw.value_Q, (1 - strength) * raw.other)
-    return shrunk.inverse(strength * prepared.level)
+    @staticmethod
+    def inverse(prepared: Prepared, strength: float) -> Inverse:
+        """Return the inverse of A."""
+        raw = prepared.spectrum
+        shrunk = Spectrum(raw.vector_FQ, (1 - strength) * raw.value_Q, (1 - strength) * raw.other)
+        return shrunk.inverse(strength * prepared.level)
 
 
 @register

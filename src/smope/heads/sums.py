@@ -103,6 +103,8 @@ class SumsHead(Head, ABC):
         config = setup.head_config
         assert isinstance(config, SumsConfig)
         self.parts: tuple[Formula, ...] = self.formulas(config)
+        self._kept: tuple[Tensor, list[Any], Sample] | None = None
+        self._left_out_SK: Tensor | None = None
         self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
         self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
         self.plain = config.plain
@@ -195,6 +197,7 @@ class SumsHead(Head, ABC):
     def reset(self) -> None:
         self.live_C, self.weight_CF, self.bias_C = self.live_C[:0], self.weight_CF[:0], self.bias_C[:0]
         self.sums.reset()
+        self._drop()
 
     def retire(self, rows: Tensor) -> None:
         super().retire(rows)
@@ -208,7 +211,8 @@ class SumsHead(Head, ABC):
     @torch.no_grad()
     def fit(self) -> None:
         """Choose strengths and temperatures, and compute the weights."""
-        known_K, prepared, sample = self._prepared()
+        self._drop()
+        known_K, prepared, sample = self.prepared()
         if len(sample.row_S):
             choices = [formula.choose(part, sample) for formula, part in zip(self.parts, prepared, strict=True)]
             score_SK = sum(choice.score_SK for choice in choices)
@@ -217,13 +221,23 @@ class SumsHead(Head, ABC):
             self.temperatures.copy_(torch.tensor([choice.temperature for choice in choices], dtype=torch.float64))
             self.temperature.fill_(best_temperature(score_SK, sample.row_S))
             self.accuracy.fill_(class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S))
+            self._left_out_SK = score_SK
         self._set_weights(known_K, prepared)
 
-    def _prepared(self) -> tuple[Tensor, list[Any], Sample]:
+    def _drop(self) -> None:
+        """Forget what was computed from the sums as they were."""
+        self._kept = self._left_out_SK = None
+
+    def prepared(self) -> tuple[Tensor, list[Any], Sample]:
         """The classes that have pictures, what each formula prepares of them, and the pictures that can be left out.
 
-        A class of one picture is gone without it, so that picture judges nothing.
+        A class of one picture is gone without it, so that picture judges nothing. Kept until the next `fit`: it is most of a fit's work.
         """
+        if self._kept is None or self._kept[0].device != self.sums.count_C.device:
+            self._kept = self._prepare()
+        return self._kept
+
+    def _prepare(self) -> tuple[Tensor, list[Any], Sample]:
         known_K = self.sums.known
         feature_SF, row_S = self.sums.sample
         place_C = torch.full_like(self.sums.count_C, -1)
@@ -234,11 +248,25 @@ class SumsHead(Head, ABC):
 
     @torch.no_grad()
     def judged(self) -> Judged:
-        known_K, prepared, sample = self._prepared()
-        score_SK = torch.zeros(len(sample.row_S), len(known_K), dtype=torch.float64, device=sample.row_S.device)
-        for formula, part, strength, temperature in self._fitted(prepared) if len(sample.row_S) else ():
-            score_SK += formula.left_out(part, sample)(strength) / (temperature * float(self.temperature))
-        return Judged(score_SK, sample.row_S, known_K)
+        known_K, prepared, sample = self.prepared()
+        if self._left_out_SK is None:
+            score_SK = torch.zeros(len(sample.row_S), len(known_K), dtype=torch.float64, device=sample.row_S.device)
+            for formula, part, strength, temperature in self._fitted(prepared) if len(sample.row_S) else ():
+                score_SK += formula.left_out(part, sample)(strength) / temperature
+            self._left_out_SK = score_SK
+        return Judged(self._left_out_SK / float(self.temperature), sample.row_S, known_K)
+
+    def scores_left_out(self) -> tuple[Tensor, Tensor] | None:
+        """Return what `forward` would say of each sampled picture had it never been learned, S,C, and which of the sample they are.
+
+        None while there is no picture that can be left out.
+        """
+        score_SK, row_S, known_K = self.judged()
+        if not len(row_S):
+            return None
+        score_SC = score_SK.new_full((len(score_SK), len(self.live_C)), -torch.inf)
+        score_SC[:, known_K] = score_SK
+        return score_SC, (self.sums.count_C[self.sums.row_S] > 1).nonzero().squeeze(1)
 
     def facts(self) -> dict[str, Any]:
         strengths = {formula.name: strength for formula, strength in zip(self.parts, self.strengths.tolist(), strict=True)}
@@ -258,16 +286,20 @@ class SumsHead(Head, ABC):
     # -- scoring ---------------------------------------------------------------------------------------------------------
 
     def forward(self, feature_BF: Tensor) -> Tensor:
+        return self.scores(self.embed(feature_BF))
+
+    def scores(self, embedded_BF: Tensor) -> Tensor:
+        """Return `forward`'s scores of features that are embedded already."""
         if len(self.weight_CF) != len(self.live_C):
             self._restore()
-        score_BC = F.linear(self.embed(feature_BF), self.weight_CF.to(feature_BF), self.bias_C.to(feature_BF))
+        score_BC = F.linear(embedded_BF, self.weight_CF.to(embedded_BF), self.bias_C.to(embedded_BF))
         return score_BC.masked_fill(~self.live_C | (self.sums.count_C == 0), -torch.inf)
 
     @torch.inference_mode(False)
     @torch.no_grad()
     def _restore(self) -> None:
         """Weights of the stored strengths, as after a state was loaded."""
-        known_K, prepared, _ = self._prepared()
+        known_K, prepared, _ = self.prepared()
         self._set_weights(known_K, prepared)
 
     def _fitted(self, prepared: Sequence[Any]) -> list[tuple[Formula, Any, float, float]]:
@@ -287,6 +319,7 @@ class SumsHead(Head, ABC):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self.weight_CF = self.weight_CF[:0]  # of what was there before
+        self._drop()
 
     def draw(self, per_class: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Gaussians around the class means with the common scatter."""
