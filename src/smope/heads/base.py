@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from smope.backbones import CLS, Readout, VitShape
@@ -64,6 +65,11 @@ class Judged(NamedTuple):
             return None
         score_SK, row_S = self.score_SK[asked_S], self.row_S[asked_S]
         return LeftOut(class_averaged(score_SK.argmax(1) == row_S, row_S), log_loss(score_SK, row_S, 1.0))
+
+    def loss_of(self, rows: Sequence[int]) -> Tensor:
+        """Log loss of each picture of these classes."""
+        asked_S = torch.isin(self.known_K[self.row_S], torch.tensor(list(rows), device=self.known_K.device))
+        return F.cross_entropy(self.score_SK[asked_S], self.row_S[asked_S], reduction="none")
 
     def with_other(self, other: Judged) -> tuple[Judged, float]:
         """Both log probabilities of the same pictures, added, at the temperature that suits them best; and the temperature."""

@@ -5,8 +5,9 @@ say nothing of that; those of the next update that brings new classes do. Each i
 stay if the log loss is lower with them. (It is steadier than accuracy, of which a single picture may decide.) From then on one head is
 left, and each picture is looked at once.
 
-`add`: the same, but it is asked whether prompted features help beside plain ones. Where they do, both heads stay, and a picture is looked
-at twice. Log probabilities are added: what the prompts learned is in one of them, and what cannot drift is in the other.
+`add`: the same, but it is asked whether prompted features harm beside plain ones: whether the log loss of the pictures is higher with
+them, by more than the standard error of the difference. Where it is not, both heads stay, and a picture is looked at twice. Log
+probabilities are added: what the prompts learned is in one of them, and what cannot drift is in the other.
 
     score_c = (log p_c + log q_c) / tau            p of the prompted head, q of the plain one, tau as in `smope.heads.sums`
 """
@@ -118,10 +119,15 @@ class Trial(nn.Module):
         if self.adds:
             one, _ = one.with_other(other)
         found = one.of(update.new_rows), other.of(update.new_rows)
-        if found[0] is not None and found[1] is not None:
-            self.figures.copy_(torch.tensor(found))
-            kept = ADDED if self.adds else KEPT
-            self._decide(kept if found[0].log_loss < found[1].log_loss else REJECTED, prompted)
+        if found[0] is None or found[1] is None:
+            return
+        self.figures.copy_(torch.tensor(found))
+        if self.adds:
+            worse_S = one.loss_of(update.new_rows) - other.loss_of(update.new_rows)
+            harm = bool(worse_S.mean() > worse_S.std(correction=0) / len(worse_S) ** 0.5)
+            self._decide(REJECTED if harm else ADDED, prompted)
+        else:
+            self._decide(KEPT if found[0].log_loss < found[1].log_loss else REJECTED, prompted)
 
     def _fit(self, prompted: Head) -> None:
         """The temperature of both heads' scores, from the same pictures left out of both."""
