@@ -21,6 +21,7 @@ import docs_scale
 import docs_speed
 import docs_studies
 import measure_classifier
+import measure_drift
 import measure_heads
 import overhead
 import readme_tables
@@ -33,6 +34,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "results": lambda: docs_results.sets(ROOT / "results"),
     "heads": lambda: readme_tables.heads(ROOT / "results") + "\n" + readme_tables.head_differences(ROOT / "results"),
     "measured": lambda: measure_heads.page(read_json(ROOT / "results" / "heads.json")),
+    "drift": lambda: measure_drift.page(read_json(ROOT / "results" / "drift.json")),
     "paper": lambda: docs_results.paper(ROOT / "results"),
     "studies": lambda: docs_studies.studies(ROOT / "results"),
     "promised": lambda: docs_results.promised(ROOT / "results"),
