@@ -100,6 +100,8 @@ HEADS = {
     "one-prompt-first": "one prompt of the first task, `ridge-lda`",
     "ovor-first": "OVOR's prompt of the first task, `ridge-lda`",
     "convprompt-first": "ConvPrompt's generators of the first task, `ridge-lda`",
+    "smope-carried": "SMoPE's prompt, learning on, beside no prompt",
+    "one-prompt-carried": "one prompt, learning on, beside no prompt",
     "smope": "SMoPE, trained head with TAP",
     "one-prompt": "one prompt, trained head with TAP",
     "ovor": "OVOR, trained head with TAP",
@@ -124,10 +126,10 @@ def heads(folder: Path) -> str:
 
 
 def head_differences(folder: Path) -> str:
-    """A row a method with the closed-form head: what its prompt of the first task adds to the frozen backbone, over the seeds both have."""
+    """A row a method with the closed-form head: what its prompt adds to the frozen backbone, over the seeds both have."""
     rows = []
     for recipe, words in HEADS.items():
-        if recipe.endswith("-first"):
+        if recipe.endswith(("-first", "-carried")):
             lines = (_line(folder / ground, recipe, against="frozen") for ground in GROUNDS)
             cells = [_against(line.difference if line else None) for line in lines]
             if set(cells) != {"–"}:
