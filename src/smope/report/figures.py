@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from statistics import fmean
 
 from smope.metrics import Matrix, task_averages
-from smope.report.analysis import Analysis, key_plane, score_boxes
 from smope.report.charts import Curve, Point, curve_chart, point_chart
 from smope.report.compare import Line
 from smope.report.forms import ranges
@@ -128,23 +127,6 @@ def usage(lines: Sequence[Line], ident: str) -> Html | None:
         maps = el("figure", el("figcaption", caption), usage_key(), usage_maps(found, f"{ident}-{len(folds)}"))
         folds.append(el("details", el("summary", el("b", line.name), f" seed {seed}"), table, maps, open=not folds))
     return join(folds) if folds else None
-
-
-def inside(lines: Sequence[Line], analyses: Mapping[str, Analysis], ident: str) -> Html | None:
-    """Score boxes and key planes of the records that were analysed."""
-    figures: list[Html] = []
-    for line in lines:
-        for record in line.records:
-            analysis = analyses.get(record["digest"], Analysis())
-            who, name = f"{line.name}, seed {record['seed']}", f"{ident}-{len(figures)}"
-            if analysis.scores is not None:
-                caption = f"{who}: proxy scores of block {analysis.scores.block}: lowest, quartiles, median, highest."
-                figures.append(el("figure", score_boxes(analysis.scores, f"{name}-scores"), el("figcaption", caption)))
-            if analysis.key_pca is not None:
-                pca = analysis.key_pca
-                caption = f"{who}: block {pca.block}, head {pca.head}: inputs (dots) and prefix keys (diamonds) on their two main axes."
-                figures.append(el("figure", key_plane(pca, f"{name}-keys"), el("figcaption", caption)))
-    return el("div", *figures, class_="pair") if figures else None
 
 
 def _mean_matrix(records: Sequence[Record]) -> Matrix:
