@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import save
 
 import docs_figures
-import docs_layers
 import docs_results
 import docs_scale
 import docs_speed
@@ -43,13 +42,6 @@ def test_examples_in_docstrings_become_code():
     docs_griffe = pytest.importorskip("docs_griffe", reason="the extra 'docs' is not installed")
     text = "It adds.\n\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n\nThat is all."
     assert docs_griffe.fenced(text) == "It adds.\n\n```pycon\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n```\n\nThat is all."
-
-
-def test_the_drawing_of_the_layers_is_the_import_contract():
-    rows = docs_layers.layers(ROOT / "pyproject.toml")
-    assert rows[0] == ["cli"] and rows[-1] == ["errors"] and ["class_statistics", "feature_sums", "prompts", "metrics", "data"] in rows
-    drawn = docs_layers.diagram(ROOT / "pyproject.toml")
-    assert all(f">{name}</text>" in drawn for row in rows for name in row)
 
 
 def test_the_drawings_are_of_the_records_that_are_there():
