@@ -22,7 +22,6 @@ import docs_speed
 import docs_studies
 import measure_classifier
 import measure_heads
-import overhead
 import readme_tables
 import soak.report as soak_report
 from smope.files import read_json
@@ -41,7 +40,6 @@ MAKERS: dict[str, Callable[[], str]] = {
     "usage": lambda: docs_results.usage_of(ROOT / "results" / "emoji-r" / "smope" / "seed0"),
     "soak": soak_report.page,
     "classifier": lambda: measure_classifier.page(read_json(ROOT / "results" / "classifier.json")),
-    "overhead": lambda: overhead.page(read_json(ROOT / "results" / "many" / "overhead.json")),
     "speed": lambda: docs_speed.page(ROOT / "results" / "speed"),
     "scale": lambda: docs_scale.page(ROOT / "results"),
     "contract": lambda: contract(),
