@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from smope.data.download import Remote
 from smope.data.images import ImageRef, ImageSet, InMemory
 from smope.data.plain_pickle import read_plain_pickle
 from smope.data.published import Published, require
 from smope.data.stream import Dataset
+from smope.download import Remote
 from smope.errors import DataError
 from smope.progress import SILENT, Progress
 

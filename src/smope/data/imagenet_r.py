@@ -11,11 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 from smope.data.decoding import EXTENSIONS
-from smope.data.download import Remote, download
 from smope.data.imagenet_r_lists import CLASSES, LISTS, PICTURES, SplitList, check_disjoint, class_ids, find_list, read_list
 from smope.data.images import ImageRef, ImageSet, Skipped
 from smope.data.published import Published, few, files_in_folders
 from smope.data.stream import Dataset
+from smope.download import Remote, download
 from smope.errors import AssetError, DataError
 from smope.progress import SILENT, Progress
 
