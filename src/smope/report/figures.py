@@ -73,22 +73,16 @@ def _so_far(line: Line) -> tuple[float, ...]:
 
 def cost(lines: Sequence[Line], look: Sequence[Look], ident: str) -> Html:
     """What is learned and how long it takes, against FAA."""
-    pairs = list(zip(lines, look, strict=True))
-    learnable = [Point(line.name, line.trainable_parameters, line.faa.mean, its) for line, its in pairs]
-    minutes = [Point(line.name, line.core_minutes, line.faa.mean, its) for line, its in pairs]
-    left = el(
-        "figure",
-        point_chart(f"{ident}-parameters", "Learnable parameters against FAA", learnable, "learnable parameters"),
-        el("figcaption", "FAA in percent over learnable parameters, the head included."),
-    )
-    right = el(
-        "figure",
-        point_chart(f"{ident}-minutes", "Core minutes against FAA", minutes, "core minutes of a run"),
-        el(
-            "figcaption",
-            "FAA in percent over minutes of the processor of a whole run; where no record counted them, over wall time times threads.",
-        ),
-    )
+
+    def figure(name: str, title: str, costs: Sequence[float], x_label: str, caption: str) -> Html:
+        points = [Point(line.name, one, line.faa.mean, its) for line, one, its in zip(lines, costs, look, strict=True)]
+        return el("figure", point_chart(f"{ident}-{name}", f"{title} against FAA", points, x_label), el("figcaption", caption))
+
+    learnable, minutes = [line.trainable_parameters for line in lines], [line.core_minutes for line in lines]
+    head = "FAA in percent over learnable parameters, the head included."
+    time = "FAA in percent over minutes of the processor of a whole run; where no record counted them, over wall time times threads."
+    left = figure("parameters", "Learnable parameters", learnable, "learnable parameters", head)
+    right = figure("minutes", "Core minutes", minutes, "core minutes of a run", time)
     return el("div", left, right, class_="pair")
 
 

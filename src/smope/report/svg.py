@@ -52,9 +52,11 @@ class Size:
     width: float
     letters: int  #: of a name at most; the rest is cut
     kind: str  #: the class by which the style sheet shows or hides it
+    height: float  #: at least
+    mark: float  #: radius of a marker on a line
 
 
-WIDE, HALF, NARROW = Size(1000, 32, "wide"), Size(540, 22, "wide"), Size(328, 12, "narrow")
+WIDE, HALF, NARROW = Size(1000, 32, "wide", 420, 3.6), Size(540, 22, "wide", 360, 3.6), Size(328, 12, "narrow", 300, 2.8)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,6 @@ class End:
     x: float
     y: float
     value: float
-    look: Look
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ class Frame:
     letters: int
 
     @classmethod
-    def around(cls, size: Size, names: Sequence[str], values: Sequence[float], least: float) -> Frame:
+    def around(cls, size: Size, names: Sequence[str], values: Sequence[float]) -> Frame:
         """A frame at least so high, with room for all names at the right."""
         low, high = limits(values)
         longest = min(size.letters, max(map(len, names)))
-        return cls(size, max(least, _LINE * (len(names) + 1) + 50), low, high, longest)
+        return cls(size, max(size.height, _LINE * (len(names) + 1) + 50), low, high, longest)
 
     @property
     def left(self) -> float:
