@@ -64,8 +64,7 @@ def prepare(progress: Progress = SILENT, root: Path | None = None) -> Path:
 
 def is_prepared() -> bool:
     """Whether the cache has it."""
-    place = HOME.place(None)
-    return place is not None and all((place / name).is_file() for name in HOME.signs)
+    return HOME.is_cached(HOME.signs)
 
 
 def _check(place: Path) -> str:

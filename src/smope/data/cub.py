@@ -62,8 +62,7 @@ def prepare(progress: Progress = SILENT, root: Path | None = None) -> Path:
 
 def is_prepared() -> bool:
     """Whether the cache has it."""
-    place = HOME.place(None)
-    return place is not None and all((place / name).exists() for name in (*LISTS, "images/"))
+    return HOME.is_cached((*LISTS, "images/"))
 
 
 def _check(place: Path) -> str:

@@ -42,6 +42,11 @@ class Published:
         above = self.root(root)
         return next((place for place in (above / self.folder, above) if any(_is_there(place, sign) for sign in self.signs)), None)
 
+    def is_cached(self, names: Collection[str]) -> bool:
+        """Whether the cache has the set's folder, and all these names in it."""
+        place = self.place(None)
+        return place is not None and all(_is_there(place, name) for name in names)
+
     def find(self, root: Path | None) -> Path:
         """`place`, or an error that says how to get it."""
         found = self.place(root)
