@@ -25,7 +25,6 @@ import measure_heads
 import readme_tables
 import soak.report as soak_report
 from smope.files import read_json
-from smope.report import palette
 from smope.report.sheet import Sheet, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,8 +65,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def report_style() -> str:
     """The report's colours, and its style sheet for what stands inside an element of class `report`."""
-    own = (resources.files("smope.report") / "page.css").read_text(encoding="utf-8")
-    return f"{palette.style()}\n.report {{\n{own}\n}}\n"
+    colours, own = ((resources.files("smope.report") / name).read_text(encoding="utf-8") for name in ("palette.css", "page.css"))
+    return f"{colours}\n.report {{\n{own}\n}}\n"
 
 
 def contract() -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 import smope
 from smope.errors import SmopeError
 from smope.files import atomic_write
-from smope.report import palette
 from smope.report.compare import Comparison, compare, with_differences
 from smope.report.html import Html, el, join
 from smope.report.records import Record
@@ -68,7 +67,7 @@ def _best(comparison: Comparison) -> str:
 
 
 def _document(title: str, records: int, chapters: Sequence[tuple[Comparison, list[Section]]]) -> Html:
-    style = Html(palette.style() + _asset("page.css"))
+    style = Html(_asset("palette.css") + _asset("page.css"))
     script = Html(_asset("page.js"))
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hashed}'; base-uri 'none'; form-action 'none'"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from smope.report.curves import spread
 from smope.report.html import Html, el, short
-from smope.report.palette import HUES
 
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
+_HUES = 8  #: k0 to k7 of palette.css
 _LETTER, _LINE = 7.8, 15.0  #: width and height of a letter, generously
 _LEADER = 26.0  #: room between the frame and the names
 #: closed shapes around the origin, with about the same area: disc, square, diamond, triangle, and that upside down
@@ -38,7 +38,7 @@ class Look:
     @classmethod
     def of(cls, hue: int, marker: int, dash: int) -> Look:
         """The looks begin again after the last."""
-        return cls(hue % len(HUES), marker % len(_SHAPES), dash % len(DASHES))
+        return cls(hue % _HUES, marker % len(_SHAPES), dash % len(DASHES))
 
     def mark(self, x: float, y: float, radius: float) -> str:
         """The path of its marker."""
