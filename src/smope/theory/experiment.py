@@ -24,8 +24,7 @@ from smope.errors import CheckpointError
 from smope.files import read_json, write_json
 from smope.progress import SILENT, Progress
 from smope.theory.fit import Minimum, Objective, minimise
-from smope.theory.model import Problem, problem, sample
-from smope.theory.settings import Settings
+from smope.theory.model import GATINGS, Problem, problem, sample
 from smope.theory.slopes import Slope, slope_of_medians
 from smope.theory.voronoi import voronoi
 
@@ -33,6 +32,38 @@ RESULT = "theory.json"
 #: raised by hand whenever the same settings compute other numbers
 NUMERICS = 1
 _Key = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which fits there are (the first four), and how one is made. The defaults are the specification's; the box is ours, for a theorem on a
+    compact space."""
+
+    settings: tuple[str, ...] = GATINGS
+    atoms: tuple[int, ...] = (2, 3)  #: fitted ones; the truth has 2
+    sizes: tuple[int, ...] = (1_000, 3_162, 10_000, 31_623, 100_000)
+    seeds: int = 20
+
+    expert: str = "gelu"  #: or "linear", which is not strongly identifiable
+    noise: float = 0.1  #: standard deviation of Y around g
+    start_noise: float = 0.1  #: standard deviation of the start around the truth; the same for all sizes, so that it makes no slope
+    starts: int = 2  #: for each way to give the extra atoms to true experts; the lowest loss is kept
+    least_mass: float = 0.25  #: exp(b0) lies between this and its inverse
+    largest_b1: float = 3.0  #: of each entry, as the next two
+    largest_a: float = 4.0
+    largest_b: float = 2.0
+    tolerance: float = 1e-10  #: on the gradient of the mean squared residual; the noise in it is some 1e-5 at the largest size
+    most_iterations: int = 500
+
+    def box(self, inputs: int) -> tuple[Tensor, Tensor]:
+        """The lower and the upper bound of an atom's parameters."""
+        largest = [-math.log(self.least_mass), *[self.largest_b1] * inputs, *[self.largest_a] * inputs, self.largest_b]
+        high_P = torch.tensor(largest, dtype=torch.float64)
+        return -high_P, high_P
+
+    def of_one_fit(self) -> dict[str, Any]:
+        """What the numbers of a fit depend on, besides its setting, atoms, n and seed."""
+        return {name: value for name, value in asdict(self).items() if name not in ("settings", "atoms", "sizes", "seeds")}
 
 
 @dataclass(frozen=True)
