@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from smope.chance import derive
-from smope.errors import CheckpointError
+from smope.errors import CheckpointError, in_a_line
 from smope.files import read_json, write_json
 from smope.progress import SILENT, Progress
 from smope.theory.fit import Minimum, Objective, minimise
@@ -104,12 +105,7 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """What `theory.json` holds."""
-        return {
-            "numerics": NUMERICS,
-            "settings": asdict(self.settings),
-            "fits": [asdict(fit) for fit in self.fits],
-            "slopes": [asdict(slope) for slope in self.slopes],
-        }
+        return {"numerics": NUMERICS, **asdict(self)}
 
 
 def run_experiment(settings: Settings, folder: Path, progress: Progress = SILENT) -> Result:
@@ -197,16 +193,10 @@ def _read(path: Path) -> tuple[Result, int]:
     """The result in a file, and the numerics it was made with."""
     try:
         held = read_json(path)
-        fits = tuple(Fit(**_with_tuples(fit)) for fit in held["fits"])
-        slopes = tuple(Slope(**_with_tuples(slope)) for slope in held["slopes"])
-        return Result(Settings(**_with_tuples(held["settings"])), fits, slopes), held["numerics"]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{path} holds no experiment ({error}).", "Run it, name another folder, or remove the file.") from None
-
-
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows lists only."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        return TypeAdapter(Result).validate_python(held), held["numerics"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = in_a_line(error)
+        raise CheckpointError(f"{path} holds no experiment ({reason}).", "Run it, name another folder, or remove the file.") from None
 
 
 @contextmanager
