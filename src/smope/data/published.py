@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from smope.data.unpack import unpack
+from smope.archives import unpack
 from smope.download import Remote, download, verify
 from smope.errors import AssetError, DataError, SmopeError
 from smope.files import cache_dir, lock, sweep
