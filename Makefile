@@ -10,7 +10,7 @@ PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.10 py
 PIP := $(BIN)/python -m pip --no-input --disable-pip-version-check $$(test -t 2 || echo -qq)
 
 # What the lock holds besides the core: all that the tests touch.
-EXTRAS := plot hub serve export ray tune train live heic docs dev
+EXTRAS := plot hub serve export onnx ray tune train live heic docs dev
 
 # Tests that attend: they also run without the fast path.
 ATTENDING := tests/test_attention.py tests/test_prompts.py tests/backbones/test_vit.py tests/backbones/test_from_timm.py tests/methods

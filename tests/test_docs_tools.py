@@ -8,8 +8,6 @@ import pytest
 import torch
 from safetensors.torch import save
 
-import docs_figures
-import docs_layers
 import docs_results
 import docs_scale
 import docs_speed
@@ -21,11 +19,13 @@ from smope.classifier import ContinualClassifier, adapter
 from smope.config import TapConfig, TrainConfig
 from smope.engine.cost import cost
 from smope.feature_sums import SPARE
+from smope.files import read_json
 from smope.heads import HEADS, Setup
 from smope.heads.sums import SumsConfig
 from smope.methods.smope import Smope
 from smope.phases import Chance
-from smope.reproduce import STUDIES
+from smope.reproduce import STUDIES, Store, find_study, plan
+from smope.reproduce.figures import figure
 from smope.testing.contract import Subject
 from smope.testing.subject import SHORT_TAP
 
@@ -45,21 +45,14 @@ def test_examples_in_docstrings_become_code():
     assert docs_griffe.fenced(text) == "It adds.\n\n```pycon\n>>> 1 + 1\n2\n>>> 2 + 2\n4\n```\n\nThat is all."
 
 
-def test_the_drawing_of_the_layers_is_the_import_contract():
-    rows = docs_layers.layers(ROOT / "pyproject.toml")
-    assert rows[0] == ["cli"] and rows[-1] == ["errors"] and ["class_statistics", "feature_sums", "prompts", "metrics", "data"] in rows
-    drawn = docs_layers.diagram(ROOT / "pyproject.toml")
-    assert all(f">{name}</text>" in drawn for row in rows for name in row)
-
-
-def test_the_drawings_are_of_the_records_that_are_there():
-    docs_figures.main(check=True)
-
-
-def test_a_drawing_of_other_records_is_noticed(monkeypatch):
-    monkeypatch.setattr(docs_figures, "sources", lambda: iter([("accuracy-curves", ["another digest"])]))
-    with pytest.raises(SystemExit, match="other records"):
-        docs_figures.main(check=True)
+@pytest.mark.parametrize("drawn", sorted((ROOT / "docs" / "images").glob("*-emoji-r*.json")), ids=lambda path: path.stem)
+def test_the_drawings_are_of_the_records_that_are_there(drawn, tmp_path):
+    """A drawing is what `smope reproduce NAME --dataset SET --seeds 0 --out docs/images` writes."""
+    name, _, dataset = drawn.stem.partition("-emoji-r")
+    study, store = find_study(name), Store((ROOT / "results",))
+    planned = plan(study.cells(f"emoji-r{dataset}"), [0], store, beside=study.beside)
+    figure(study, planned, store, tmp_path / "again")
+    assert read_json(tmp_path / "again.json") == read_json(drawn) and drawn.with_suffix(".svg").is_file()
 
 
 def test_what_a_class_adds_is_what_the_law_says():

@@ -7,6 +7,7 @@ become HTML that needs no script, and the report's colours become a style sheet.
 from __future__ import annotations
 
 import html
+import inspect
 import re
 from collections.abc import Callable
 from importlib import resources
@@ -15,7 +16,6 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-import docs_layers
 import docs_results
 import docs_scale
 import docs_speed
@@ -23,11 +23,10 @@ import docs_studies
 import measure_classifier
 import measure_drift
 import measure_heads
-import overhead
 import readme_tables
 import soak.report as soak_report
 from smope.files import read_json
-from smope.report import palette
+from smope.report.sheet import Sheet, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 MAKERS: dict[str, Callable[[], str]] = {
@@ -42,11 +41,9 @@ MAKERS: dict[str, Callable[[], str]] = {
     "usage": lambda: docs_results.usage_of(ROOT / "results" / "emoji-r" / "smope" / "seed0"),
     "soak": soak_report.page,
     "classifier": lambda: measure_classifier.page(read_json(ROOT / "results" / "classifier.json")),
-    "overhead": lambda: overhead.page(read_json(ROOT / "results" / "many" / "overhead.json")),
     "speed": lambda: docs_speed.page(ROOT / "results" / "speed"),
     "scale": lambda: docs_scale.page(ROOT / "results"),
-    "layers": lambda: docs_layers.diagram(ROOT / "pyproject.toml"),
-    "contract": docs_layers.contract,
+    "contract": lambda: contract(),
     "countings": docs_results.countings,
 }
 EXPERIMENTS = ("theory", "sample-complexity", "collapse")  #: drawn beside their data
@@ -70,8 +67,16 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def report_style() -> str:
     """The report's colours, and its style sheet for what stands inside an element of class `report`."""
-    own = (resources.files("smope.report") / "page.css").read_text(encoding="utf-8")
-    return f"{palette.style()}\n.report {{\n{own}\n}}\n"
+    colours, own = ((resources.files("smope.report") / name).read_text(encoding="utf-8") for name in ("palette.css", "page.css"))
+    return f"{colours}\n.report {{\n{own}\n}}\n"
+
+
+def contract() -> str:
+    """Every check of the contract with its promise, in its own words."""
+    from smope.testing import checks
+
+    rows = [(check.__name__.removeprefix("check_").replace("_", " "), inspect.getdoc(check) or "") for check in checks()]
+    return markdown(Sheet("", ("check", "promise"), tuple(rows)))
 
 
 # -- formulas ----------------------------------------------------------------------------------------------------------------

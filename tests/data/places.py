@@ -9,7 +9,7 @@ import tarfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from smope.data.download import Remote
+from smope.download import Remote
 
 CONTENT = os.urandom(300_000)
 

@@ -79,11 +79,11 @@ def test_every_photograph_is_in_its_place_with_its_label(index) -> None:
 
 def test_the_small_choice_is_so_many_of_each_class_out_of_the_same_part(index) -> None:
     index.offer(cifar10, members())
-    whole, small = cifar10.load(), cifar10.load_small()
+    whole, small = cifar10.load(), cifar10.load(small=True)
     assert small.name == "cifar-10-small" and small.classes == whole.classes
     assert set(Counter(small.train.labels).values()) == {6} and set(Counter(small.test.labels).values()) == {3}
     assert set(small.train.ids) < set(whole.train.ids) and set(small.test.ids) < set(whole.test.ids)
-    assert cifar10.load_small().train.fingerprint == small.train.fingerprint
+    assert cifar10.load(small=True).train.fingerprint == small.train.fingerprint
     cats = [id for id, label in zip(whole.train.ids, whole.train.labels, strict=True) if label == "cat"]
     assert [id for id in small.train.ids if id in cats] != cats[:6]  # an order of its own
 
@@ -92,14 +92,14 @@ def test_the_tables_names_mean_these_sets(index) -> None:
     index.offer(cifar10, members())
     prepare_dataset("cifar-10-small")
     assert len(load_dataset("cifar-10", seed=3).train) == 5 * ROWS
-    assert load_dataset("cifar-10-small", seed=3).train.ids == cifar10.load_small().train.ids
+    assert load_dataset("cifar-10-small", seed=3).train.ids == cifar10.load(small=True).train.ids
     assert len(load_dataset("cifar-10-small", tuning=True).test) == 0
 
 
 def test_tuning_does_not_look_at_the_test_part(index) -> None:
     index.offer(cifar10, members())
     (cifar10.prepare() / "test.npy").unlink()
-    dataset = cifar10.load_small(tuning=True)
+    dataset = cifar10.load(small=True, tuning=True)
     assert len(dataset.test) == 0 and len(dataset.train) == 60
     stream = TaskStream.build(dataset, tasks=5, validation="share", validation_share=0.34)
     assert [(len(task.train), len(task.validation or ())) for task in stream] == [(8, 4)] * 5
@@ -188,5 +188,5 @@ class TestTheRealOne:
         assert dataset.train.array(0)[0, 0].tolist() == [59, 62, 63] and dataset.test.array(0)[0, 0].tolist() == [158, 112, 49]
 
     def test_the_benchmarks_variant(self) -> None:
-        stream = TaskStream.build(cifar10.load_small(), tasks=5)
+        stream = TaskStream.build(cifar10.load(small=True), tasks=5)
         assert {(len(task.train), len(task.test)) for task in stream} == {(100, 200)}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from smope.data import download as download_module
-from smope.data.download import download
+import smope.download as download_module
+from smope.download import download
 from smope.errors import AssetError
 
 from ..shared import Heard

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from smope.data.download import Remote
 from smope.data.published import Published
+from smope.download import Remote
 from smope.errors import AssetError, DataError
 
 from ..shared import Heard

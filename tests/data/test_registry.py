@@ -29,13 +29,13 @@ def test_the_known_ones_are_described_without_a_download() -> None:
 def test_emoji_names_mean_their_sizes(monkeypatch: pytest.MonkeyPatch, name: str, classes: int) -> None:
     asked = {}
 
-    def load(count, *, tuning, progress):
-        asked.update(count=count, tuning=tuning)
+    def load(classes, *, tuning, progress):
+        asked.update(classes=classes, tuning=tuning)
         return Dataset(name, (), ImageSet(), ImageSet())
 
     monkeypatch.setattr(registry.emoji_r, "load", load)
     load_dataset(name, tuning=True)
-    assert asked == {"count": classes, "tuning": True}
+    assert asked == {"classes": classes, "tuning": True}
 
 
 def test_a_folder_is_loaded_from_its_root_and_tuning_gets_no_test_pictures(draw, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from smope.data.unpack import unpack
+from smope.archives import unpack
 from smope.errors import AssetError, DataError
 
 from ..shared import Heard

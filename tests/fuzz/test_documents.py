@@ -110,10 +110,6 @@ WHOLE = {
     "config": {"threads": 1, "seed": 0, "train": {"lr": 0.1}, "method": {"blocks": [0]}},
 }
 OTHER = {**WHOLE, "recipe": "emoji-r/linear", "method": "linear", "digest": "other", "facts": []}
-ANALYSIS = {
-    "scores": {"block": 0, "heads": [[0.0, 1.0, 2.0, 3.0, 4.0]]},
-    "key_pca": {"block": 0, "head": 0, "explained": [0.4, 0.2], "inputs": [[0.0, 1.0], [1.0, 0.0]], "keys": [[0.5, 0.5]]},
-}
 
 
 @given(st.one_of(bent_json(WHOLE).map(as_bytes), bent(json.dumps(WHOLE).encode())))
@@ -131,19 +127,6 @@ def test_records(place: Path, data: Bent[bytes]) -> None:
         drawn = page(records)
         assert "<script>alert" not in drawn
         drawn.encode("utf-8")
-
-
-@given(bent_json(ANALYSIS))
-@fuzz(20, 500)
-def test_analyses(place: Path, values: Bent[Any]) -> None:
-    from smope.report.page import find_runs
-
-    folder = place / "analysed"
-    folder.mkdir(exist_ok=True)
-    (folder / "record.json").write_text(json.dumps(WHOLE))
-    (folder / "analysis.json").write_text(json.dumps(values.value))
-    with case("records"):
-        page(*find_runs([folder]))
 
 
 # -- lists of pictures -----------------------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import smope
+from smope.archives import unpack
 from smope.backbones.layouts import convert, detect
 from smope.backbones.sources import random_state, read_checkpoint
 from smope.backbones.vit import VitShape
 from smope.data.plain_pickle import read_plain_pickle
-from smope.data.unpack import unpack
 
 from .mutate import SECRET, Bent, bent, case, fuzz
 

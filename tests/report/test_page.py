@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -10,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from smope.errors import ConfigError, SmopeError
-from smope.report.page import find_runs, page, write_page
+from smope.report.page import page, write_page
 
 EVIL = '<script>alert("x")</script>'
 VOID = {"meta", "br"}
@@ -140,24 +139,10 @@ def test_a_section_is_there_exactly_where_its_data_is(records):
     def headings(some):
         return Tree(page(some)).text("h3")
 
-    assert headings(records).count("Experts in use") == 1 and "Scores and keys" not in headings(records)
+    assert headings(records).count("Experts in use") == 1
     assert headings(records).count("Differences") == 1  # the other data set has one line
     alone = headings(records[3:4])
     assert "Classes of each task" not in alone and "Experts in use" not in alone and "Accuracy after each task" in alone
-
-
-def test_an_analysis_beside_a_record_is_drawn(records, tmp_path):
-    scores = {"block": 0, "heads": [[0, 1, 2, 3, 4]]}
-    for number, record in enumerate(records[:2]):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / str(number) / "record.json").write_text(json.dumps(record))
-    (tmp_path / "1" / "analysis.json").write_text(json.dumps({"scores": scores}))
-    found, analyses = find_runs([tmp_path])
-    assert list(analyses) == [records[1]["digest"]]
-    tree = Tree(page(found, analyses))
-    assert "Scores and keys" in tree.text("h3") and any(
-        "smope, seed 1: proxy scores of block 0" in data for data in tree.text("figcaption")
-    )
 
 
 def test_the_best_that_learned_in_tasks_is_what_others_are_compared_with_unless_one_is_named(records):

@@ -21,10 +21,10 @@ def test_names_stay_apart_and_inside_while_there_is_room(wanted):
 
 
 def test_a_frame_grows_with_its_names():
-    few, many = (Frame.around(NARROW, ["name"] * count, [50.0], 300) for count in (3, 60))
+    few, many = (Frame.around(NARROW, ["name"] * count, [50.0]) for count in (3, 60))
     assert few.height == 300 and many.bottom - many.top >= 60 * 15
     assert few.y(few.low) == few.bottom and few.y(few.high) == few.top
-    assert Frame.around(WIDE, ["x" * 500], [50.0], 300).right > WIDE.width / 2  # a long name does not eat the field
+    assert Frame.around(WIDE, ["x" * 500], [50.0]).right > WIDE.width / 2  # a long name does not eat the field
 
 
 def test_a_wide_range_of_costs_is_drawn_by_powers_of_ten_with_zero_at_the_left():
@@ -51,7 +51,7 @@ def test_a_number_is_said_in_few_letters(value, said):
 def test_a_curve_is_where_its_values_are():
     curve = Curve("a<b", (0.5, 1.0), (80.0, 60.0), Look.of(0, 0, 1))
     drawn = curve_chart("i", "Title", [curve], [(1.0, "2")], "tasks")
-    frame = Frame.around(WIDE, ["a<b"], [80.0, 60.0], 420)
+    frame = Frame.around(WIDE, ["a<b"], [80.0, 60.0])
     path = re.search(r'<path d="M([\d. L]+)" class="stroke"', drawn)[1]
     places = [tuple(map(float, place.split())) for place in path.split("L")]
     assert places == [pytest.approx((frame.x(0.5), frame.y(80.0)), abs=0.1), pytest.approx((frame.x(1.0), frame.y(60.0)), abs=0.1)]

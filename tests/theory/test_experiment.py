@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import smope.theory.experiment as experiment
-from smope.errors import CheckpointError, ConfigError
+from smope.errors import CheckpointError
 from smope.theory import Result, Settings, read_result, run_experiment
 from smope.theory.slopes import slope_of_medians
 
@@ -107,25 +107,6 @@ def test_the_threads_are_as_before_afterwards(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     run_experiment(TINY, tmp_path)
     assert asked == [1, 7]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"atoms": (1,)},
-        {"atoms": ()},
-        {"sizes": (100,)},
-        {"sizes": (9, 9, 90)},
-        {"sizes": (0, 9)},
-        {"seeds": 0},
-        {"starts": 0},
-        {"noise": 0.0},
-        {"settings": ("shared",)},
-    ],
-)
-def test_settings_that_make_no_experiment_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        Settings(**wrong)
 
 
 def test_the_start_is_near_the_truth_with_its_mass_shared() -> None:

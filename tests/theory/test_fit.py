@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from smope.theory import Settings
 from smope.theory.fit import Minimum, Objective, _in_moments, minimise
 from smope.theory.model import GATINGS, Problem, Sample, mixture, problem, sample
-from smope.theory.settings import Settings
 
 LOW, HIGH = Settings().box(4)
 

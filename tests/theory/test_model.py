@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from smope.errors import ConfigError
 from smope.theory.model import GATINGS, Problem, mixture, problem, sample
 
 
@@ -53,13 +52,6 @@ def test_aggregation_is_one_gate_and_its_absence_two() -> None:
     assert torch.equal(one[0], one[1]) and not torch.equal(two[0], two[1])
     for gate in (*one, *two):
         torch.testing.assert_close(gate @ gate.T, torch.eye(4, dtype=torch.float64))
-
-
-def test_an_unknown_gating_or_expert_is_named() -> None:
-    with pytest.raises(ConfigError, match="'aggregated'"):
-        problem("agregated")
-    with pytest.raises(ConfigError, match="'linear'"):
-        problem("aggregated", "linaer")
 
 
 def test_a_sample_is_g_plus_noise_of_the_size_asked_for() -> None:

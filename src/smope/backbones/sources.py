@@ -6,11 +6,7 @@ A new kind is a new class here and an entry in the registry's table; nothing els
 from __future__ import annotations
 
 import hashlib
-import http.client
 import math
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +24,9 @@ from smope.backbones import hub
 from smope.backbones.layouts import expected_shapes
 from smope.backbones.onnx_weights import read_onnx
 from smope.backbones.vit import VitShape
+from smope.download import Remote, download
 from smope.errors import AssetError, SmopeError, WeightsError, in_a_line
 from smope.progress import Progress
-
-_PATIENCE_SECONDS = 10.0
-_CHUNK = 1 << 20
 
 
 class Source(Protocol):
@@ -120,26 +114,17 @@ class LinkSource:
         return _fetch_command(name)
 
     def fetch(self, progress: Progress) -> Mapping[str, object]:
-        inside = files.cache_dir() / "backbones" / self.filename
-        with telling_disk_errors(inside), files.scratch(inside) as folder:
-            return read_checkpoint(self._download(folder / self.filename, progress))
-
-    def _download(self, target: Path, progress: Progress) -> Path:
+        target = files.cache_dir() / "backbones" / self.filename
         by_hand = f"Or get it on a machine that reaches it, and set backbone.file=/path/to/{self.filename}."
-        try:
-            with urllib.request.urlopen(self.url, timeout=_PATIENCE_SECONDS) as response:
-                length = response.headers.get("Content-Length") or ""
-                size = int(length) if length.isdecimal() else 0
-                with open(target, "wb") as out, progress.bar(f"Fetching {self.filename}", size or None, "B") as bar:
-                    while chunk := response.read(_CHUNK):
-                        out.write(chunk)
-                        bar.advance(len(chunk))
-        except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
-            cause = getattr(error, "reason", error) or type(error).__name__
-            raise AssetError(f"{self.url} cannot be fetched: {cause}.", f"Check the network and the proxy settings. {by_hand}") from error
-        if size > target.stat().st_size:
-            raise AssetError(f"{self.url} broke off after {target.stat().st_size} of {size} bytes.", f"Try again. {by_hand}")
-        return target
+        with telling_disk_errors(target):
+            try:
+                download(Remote(self.url, self.filename), target, progress)
+            except AssetError as error:
+                raise AssetError(error.problem, f"Check the network and the proxy settings, and try again. {by_hand}") from error
+            try:
+                return read_checkpoint(target)
+            finally:
+                target.unlink()  # what is converted is kept
 
 
 @dataclass(frozen=True)

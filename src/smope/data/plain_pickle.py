@@ -1,6 +1,6 @@
-"""Pickles that may hold plain containers, strings, numbers and numpy arrays, and nothing else.
+"""Pickles that may hold plain containers, strings, numbers and arrays of bytes, and nothing else.
 
-A pickle is a program: reading one may import and call anything. This reader resolves five names, all of them numpy's or the
+A pickle is a program: reading one may import and call anything. This reader resolves four names, all of them numpy's or the
 way Python 3 writes bytes for Python 2, and refuses every other by its name, before it is imported. Behind those names stand stand-ins
 of ours, so that no code of numpy's runs on what a file says: its own would reserve any memory, and believe any flag, that a pickle names.
 """
@@ -17,12 +17,7 @@ import numpy as np
 from smope.errors import DataError, in_a_line
 
 _REMEDY = "Take the file from the set's home; this one may be damaged, or made to do harm."
-_KINDS = "biuf"  # booleans, integers, unsigned ones, floats
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
-
-
-def _text(word: Any) -> str:
-    return word.decode("ascii") if isinstance(word, bytes) else str(word)
 
 
 class _Named:
@@ -44,37 +39,21 @@ class _Named:
                 raise pickle.UnpicklingError(f"it wants to encode as {encoding!r}")
             return text.encode("latin-1")
         if self.name == "dtype":
-            return _DType(_text(given[0]))
+            if given[0] not in ("u1", b"u1"):
+                raise pickle.UnpicklingError(f"it holds an array of {given[0]!r}")
+            return _Bytes()
         if self.name == "_reconstruct":
             return _Array()
-        if self.name == "scalar":
-            kind, data = given
-            return np.frombuffer(data, kind.plain())[0]
         raise pickle.UnpicklingError(f"it wants to call {self.name}")
 
 
-class _DType:
-    """A type of numbers, by its code and the order of its bytes."""
+class _Bytes:
+    """The type of an array of bytes, about which nothing more is to be said."""
 
-    __slots__ = ("code", "order")
-
-    def __init__(self, code: str) -> None:
-        self.code, self.order = code, "="
+    __slots__ = ()
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, order, *parts = state[:5]
-        if any(part is not None for part in parts):
-            raise pickle.UnpicklingError("it holds numbers with parts")
-        self.order = _text(order)
-
-    def plain(self) -> Any:
-        """The type as numpy knows it, of the kinds that numbers are."""
-        if self.order not in ("<", ">", "=", "|"):
-            raise pickle.UnpicklingError(f"it holds numbers in the order {self.order!r}")
-        kind = np.dtype(self.code)
-        if kind.kind not in _KINDS:
-            raise pickle.UnpicklingError(f"it holds an array of {kind}")
-        return kind if self.order in ("=", "|") else kind.newbyteorder("<" if self.order == "<" else ">")
+        pass
 
 
 class _Array:
@@ -84,14 +63,16 @@ class _Array:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, kind, by_column, data = state
-        self.value = np.frombuffer(data, kind.plain()).reshape(shape, order="F" if by_column else "C")
+        if not isinstance(kind, _Bytes):
+            raise pickle.UnpicklingError("it holds an array of no bytes")
+        self.value = np.frombuffer(data, np.uint8).reshape(shape, order="F" if by_column else "C")
 
 
 _ALLOWED: dict[str, Any] = {
     "numpy.ndarray": _Named("ndarray"),
     "numpy.dtype": _Named("dtype"),
     "_codecs.encode": _Named("encode"),
-    **{f"numpy.{core}.multiarray.{name}": _Named(name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")},
+    **{f"numpy.{core}.multiarray._reconstruct": _Named("_reconstruct") for core in ("core", "_core")},
 }
 
 
@@ -138,6 +119,6 @@ def _finished(value: Any) -> Any:
         return {_finished(key): _finished(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_finished(part) for part in value)
-    if isinstance(value, _Named | _DType):
+    if isinstance(value, _Named | _Bytes):
         raise pickle.UnpicklingError("it holds what is no data")
     return value

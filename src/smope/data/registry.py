@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from smope.data import cifar10, cifar100, cub, emoji_r, groceries, imagenet_r, quickdraw
 from smope.data.csv_list import csv_list
@@ -96,78 +96,41 @@ def _entry(name: str) -> DatasetEntry:
     return _ENTRIES[name]
 
 
-def _load_emoji_r(classes: int, *, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
-    return emoji_r.load(classes, tuning=tuning, progress=progress)
-
-
-def _load_fetched(load: Callable[..., Dataset], *, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
+def _load_fetched(module: Any, options: Mapping[str, Any], *, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
     """For packages with a split that is theirs, or fixed: neither a place of the user's nor the run's seed has a say."""
-    return load(tuning=tuning, progress=progress)
+    loaded: Dataset = module.load(**options, tuning=tuning, progress=progress)
+    return loaded
 
 
-def _load_folder(*, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
+def _load_own(
+    load: Callable[..., Dataset], name: str, remedy: str, *, root: Path | None, seed: int, tuning: bool, progress: Progress
+) -> Dataset:
     if root is None:
-        raise ConfigError("The data set 'folder' needs data.root.", "Say where the class folders are: data.root=DIR.")
-    return folder(root, seed=seed, tuning=tuning, progress=progress)
+        raise ConfigError(f"The data set '{name}' needs data.root.", remedy)
+    return load(root, seed=seed, tuning=tuning, progress=progress)
 
 
-def _load_csv(*, root: Path | None, seed: int, tuning: bool, progress: Progress) -> Dataset:
-    if root is None:
-        raise ConfigError("The data set 'csv' needs data.root.", "Say which list: data.root=LIST.csv.")
-    return csv_list(root, seed=seed, tuning=tuning, progress=progress)
-
-
-for _name, _classes, _use in (
-    ("emoji-r", 200, "200 emoji, train on five styles, test on two unseen ones"),
-    ("emoji-r-100", 100, "its first 100 classes, for sweeps"),
-    ("emoji-r-768", 768, "all 768 emoji drawn in seven styles, for long streams"),
+for _name, _module, _options, _training, _summary in (
+    ("emoji-r", emoji_r, {"classes": 200}, 1_000, "200 emoji, train on five styles, test on two unseen ones"),
+    ("emoji-r-100", emoji_r, {"classes": 100}, 500, "its first 100 classes, for sweeps"),
+    ("emoji-r-768", emoji_r, {"classes": 768}, 3_840, "all 768 emoji drawn in seven styles, for long streams"),
+    ("quickdraw-100", quickdraw, quickdraw.SMALL, 1_000, "100 things sketched by hand, 10 training and 10 test sketches each"),
+    ("quickdraw-345", quickdraw, {}, 27_580, "all 345 things, about 80 training and 20 test sketches each"),
+    ("cifar-10-small", cifar10, {"small": True}, 500, "ten things photographed at 32 pixels, 50 training and 100 test pictures each"),
+    ("cifar-10", cifar10, {}, 50_000, "all its 50,000 and 10,000 photographs"),
+    ("groceries", groceries, {}, 675, "14 kinds of fruit photographed in shops; unpacking needs the extra 'parquet'"),
 ):
     register(
         DatasetEntry(
             name=_name,
-            summary=_use,
-            licence=emoji_r.LICENCE,
-            size="66 MB",
+            summary=_summary,
+            licence=_module.LICENCE,
+            size=_module.SIZE,
             command=f"smope data prepare {_name}",
-            load=partial(_load_emoji_r, _classes),
-            training=_classes * len(emoji_r.TRAIN_STYLES),
-            prepare=emoji_r.prepare,
-            is_ready=emoji_r.is_prepared,
-        )
-    )
-_QUICKDRAW = (quickdraw.LICENCE, "14 MB", quickdraw.prepare, quickdraw.is_prepared)
-_CIFAR_10 = (cifar10.LICENCE, "139 MB", cifar10.prepare, cifar10.is_prepared)
-_GROCERIES = (groceries.LICENCE, "61 MB", groceries.prepare, groceries.is_prepared)
-for _name, _use, _training, _fetched, (_licence, _size, _prepare, _is_prepared) in (
-    ("quickdraw-100", "100 things sketched by hand, 10 training and 10 test sketches each", 1_000, quickdraw.load_100, _QUICKDRAW),
-    ("quickdraw-345", "all 345 things, about 80 training and 20 test sketches each", 27_580, quickdraw.load, _QUICKDRAW),
-    (
-        "cifar-10-small",
-        "ten things photographed at 32 pixels, 50 training and 100 test pictures each",
-        500,
-        cifar10.load_small,
-        _CIFAR_10,
-    ),
-    ("cifar-10", "all its 50,000 and 10,000 photographs", 50_000, cifar10.load, _CIFAR_10),
-    (
-        "groceries",
-        "14 kinds of fruit photographed in shops; unpacking needs the extra 'parquet'",
-        groceries.PICTURES["train"],
-        groceries.load,
-        _GROCERIES,
-    ),
-):
-    register(
-        DatasetEntry(
-            name=_name,
-            summary=_use,
-            licence=_licence,
-            size=_size,
-            command=f"smope data prepare {_name}",
-            load=partial(_load_fetched, _fetched),
+            load=partial(_load_fetched, _module, _options),
             training=_training,
-            prepare=_prepare,
-            is_ready=_is_prepared,
+            prepare=_module.prepare,
+            is_ready=_module.is_prepared,
         )
     )
 for _published in (cifar100, imagenet_r, cub):
@@ -185,23 +148,29 @@ for _published in (cifar100, imagenet_r, cub):
             is_ready=_published.is_prepared,
         )
     )
-register(
-    DatasetEntry(
-        name="csv",
-        summary="your own pictures: a CSV with the columns path, label and, if you like, split (train or test)",
-        licence="your own",
-        size="-",
-        command="smope run RECIPE data.name=csv data.root=LIST.csv",
-        load=_load_csv,
+for _name, _load, _summary, _root, _remedy in (
+    (
+        "csv",
+        csv_list,
+        "your own pictures: a CSV with the columns path, label and, if you like, split (train or test)",
+        "LIST.csv",
+        "Say which list",
+    ),
+    (
+        "folder",
+        folder,
+        "your own pictures: one folder a class, or such folders in train/ and test/",
+        "DIR",
+        "Say where the class folders are",
+    ),
+):
+    register(
+        DatasetEntry(
+            name=_name,
+            summary=_summary,
+            licence="your own",
+            size="-",
+            command=f"smope run RECIPE data.name={_name} data.root={_root}",
+            load=partial(_load_own, _load, _name, f"{_remedy}: data.root={_root}."),
+        )
     )
-)
-register(
-    DatasetEntry(
-        name="folder",
-        summary="your own pictures: one folder a class, or such folders in train/ and test/",
-        licence="your own",
-        size="-",
-        command="smope run RECIPE data.name=folder data.root=DIR",
-        load=_load_folder,
-    )
-)

@@ -11,12 +11,13 @@ from smope.report.svg import DASHES, HALF, NARROW, WIDE, End, Frame, Look, Size,
 
 _LOG_FROM = 30  #: a range that is so many times its smallest value is drawn by powers of ten
 _MANY_TASKS = 25
+_ALONE = 4.2  #: radius of a marker without a line
 _ZERO = 0.1  #: the share of a logarithmic axis at which zero stands, left of all powers
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line's accuracies after each task, at the share of all classes that was learned by then."""
+    """Accuracies, each at a share of the field's width."""
 
     name: str
     shares: tuple[float, ...]
@@ -37,46 +38,38 @@ class Point:
 def curve_chart(ident: str, title: str, curves: Sequence[Curve], ticks: Sequence[tuple[float, str]], x_label: str) -> Html:
     """All curves in one frame, each named at its end, the first in front."""
     told = "After the last task: " + ", ".join(f"{curve.name} {curve.values[-1]:.1f}" for curve in curves) + "."
-    return join(_curves(ident, size, title, told, curves, ticks, x_label) for size in (WIDE, NARROW))
+    few = ticks[:: math.ceil(len(ticks) / 6)]
+    return join(_chart(ident, size, title, told, curves, shown, x_label) for size, shown in ((WIDE, ticks), (NARROW, few)))
 
 
 def point_chart(ident: str, title: str, points: Sequence[Point], x_label: str) -> Html:
     """Cost to the right, accuracy upward, each point with its name."""
     told = "FAA at this cost: " + ", ".join(f"{point.name} {point.value:.1f} at {counted(point.cost)}" for point in points) + "."
-    return join(_points(ident, size, title, told, points, x_label) for size in (HALF, NARROW))
+    drawn = []
+    for size, count in ((HALF, 6), (NARROW, 3)):
+        place, ticks = axis([point.cost for point in points], count)
+        curves = [Curve(point.name, (place(point.cost),), (point.value,), point.look) for point in points]
+        drawn.append(_chart(ident, size, title, told, curves, ticks, x_label))
+    return join(drawn)
 
 
-def _curves(
+def _chart(
     ident: str, size: Size, title: str, told: str, curves: Sequence[Curve], ticks: Sequence[tuple[float, str]], x_label: str
 ) -> Html:
-    values = [value for curve in curves for value in curve.values]
-    frame = Frame.around(size, [curve.name for curve in curves], values, 420 if size is WIDE else 300)
-    last = [(frame.x(curve.shares[-1]), frame.y(curve.values[-1])) for curve in curves]
-    names = frame.names([End(curve.name, x, y, curve.values[-1], curve.look) for curve, (x, y) in zip(curves, last, strict=True)])
-    shown = ticks if size is WIDE else ticks[:: math.ceil(len(ticks) / 6)]
+    frame = Frame.around(size, [curve.name for curve in curves], [value for curve in curves for value in curve.values])
+    names = frame.names([End(curve.name, frame.x(curve.shares[-1]), frame.y(curve.values[-1]), curve.values[-1]) for curve in curves])
     groups = [_curve(frame, curve, name) for curve, name in zip(curves, names, strict=True)]
-    return drawing(ident, size, frame.height, title, told, frame.axes(shown, x_label), *reversed(groups))
+    return drawing(ident, size, frame.height, title, told, frame.axes(ticks, x_label), *reversed(groups))
 
 
 def _curve(frame: Frame, curve: Curve, name: Html) -> Html:
     places = [(frame.x(share), frame.y(value)) for share, value in zip(curve.shares, curve.values, strict=True)]
-    path = "M" + "L".join(f"{short(x)} {short(y)}" for x, y in places)
     marked = places if len(places) <= _MANY_TASKS else places[-1:]
-    marks = "".join(curve.look.mark(x, y, 3.6 if frame.size is WIDE else 2.8) for x, y in marked)
-    dash = DASHES[curve.look.dash] or None
-    line = el("path", d=path, class_="stroke", stroke_dasharray=dash)
-    return el("g", el("title", curve.name), line, el("path", d=marks, class_="mark"), name, class_=f"line k{curve.look.hue}")
-
-
-def _points(ident: str, size: Size, title: str, told: str, points: Sequence[Point], x_label: str) -> Html:
-    frame = Frame.around(size, [point.name for point in points], [point.value for point in points], 360 if size is HALF else 300)
-    place, ticks = axis([point.cost for point in points], 6 if size is HALF else 3)
-    ends = [End(point.name, frame.x(place(point.cost)), frame.y(point.value), point.value, point.look) for point in points]
-    groups = [
-        el("g", el("title", end.name), name, el("path", d=end.look.mark(end.x, end.y, 4.2), class_="mark"), class_=f"line k{end.look.hue}")
-        for end, name in zip(ends, frame.names(ends), strict=True)
-    ]
-    return drawing(ident, size, frame.height, title, told, frame.axes(ticks, x_label), *reversed(groups))
+    radius = frame.size.mark if len(places) > 1 else _ALONE
+    marks = "".join(curve.look.mark(x, y, radius) for x, y in marked)
+    path = "M" + "L".join(f"{short(x)} {short(y)}" for x, y in places)
+    line = el("path", d=path, class_="stroke", stroke_dasharray=DASHES[curve.look.dash] or None) if len(places) > 1 else None
+    return el("g", el("title", curve.name), line, name, el("path", d=marks, class_="mark"), class_=f"line k{curve.look.hue}")
 
 
 def axis(costs: Sequence[float], ticks: int) -> tuple[Callable[[float], float], list[tuple[float, str]]]:

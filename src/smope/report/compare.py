@@ -73,20 +73,15 @@ class Comparison:
     against: str | None = None
 
 
-def find_paths(places: Iterable[Path]) -> list[Path]:
-    """Every record.json in or below these folders (or the files themselves), each once."""
+def find_records(places: Iterable[Path]) -> list[Record]:
+    """Every record in or below these folders (or the files themselves), each once, in the order of their paths."""
     found: list[Path] = []
     for place in places:
         below = sorted(place.rglob("record.json")) if place.is_dir() else [place]
         if not below:
             raise DataError(f"There is no record.json in or below {place}.", "Name a folder of finished runs.")
         found += below
-    return list(dict.fromkeys(path.resolve() for path in found))
-
-
-def find_records(places: Iterable[Path]) -> list[Record]:
-    """Every record in or below these folders (or the files themselves), in the order of their paths."""
-    return load_records(find_paths(places))
+    return load_records(dict.fromkeys(path.resolve() for path in found))
 
 
 def compare(records: Iterable[Record], against: str | None = None) -> list[Comparison]:

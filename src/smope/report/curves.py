@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from smope.errors import SmopeError, nearest
 from smope.metrics import task_averages
-from smope.report.drawing import COLOURS, FAINT, FONT_POINTS, INK, canvas, write
+from smope.report.drawing import COLOURS, FONT_POINTS, INK, canvas, dress, write
 from smope.report.records import Record
 
 if TYPE_CHECKING:
@@ -62,18 +62,12 @@ def _draw(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
 
 
 def _dress(axes: Axes, lines: Mapping[str, Sequence[float]], records: Sequence[Record], title: str) -> None:
-    """Only what helps reading: faint lines across, no box, words instead of a legend."""
     longest = max(len(values) for values in lines.values())
     axes.set_ylim(*_limits(lines))
     axes.set_xlim(1 - 0.02 * longest, max(longest, 2))
     step = math.ceil(longest / 12)
     axes.set_xticks(sorted({1, *range(step, longest + 1, step)}))
-    axes.grid(axis="y", color=FAINT, lw=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.tick_params(axis="x", color=INK, labelcolor=INK)
+    dress(axes)
     sizes = {size for record in records for size in record["task_sizes"]}
     each = f" ({sizes.pop()} classes each)" if len(sizes) == 1 else ""
     axes.set_xlabel(f"tasks learned{each}", color=INK)

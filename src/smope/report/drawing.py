@@ -38,6 +38,16 @@ def canvas(size: tuple[float, float]) -> Iterator[Any]:
         yield page
 
 
+def dress(axes: Any) -> None:
+    """Leave only what helps reading: faint lines across, no box."""
+    axes.grid(axis="y", color=FAINT, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(INK)
+    axes.tick_params(axis="y", length=0, labelcolor=INK, which="both")
+    axes.tick_params(axis="x", color=INK, labelcolor=INK, which="both")
+
+
 def write(page: Any, path: Path) -> None:
     """Write a figure in the format that the suffix names, without the date that two of the formats would hold."""
     kind = path.suffix[1:].lower()

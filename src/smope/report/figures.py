@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from statistics import fmean
 
 from smope.metrics import Matrix, task_averages
-from smope.report.analysis import Analysis, key_plane, score_boxes
 from smope.report.charts import Curve, Point, curve_chart, point_chart
 from smope.report.compare import Line
 from smope.report.forms import ranges
@@ -74,22 +73,16 @@ def _so_far(line: Line) -> tuple[float, ...]:
 
 def cost(lines: Sequence[Line], look: Sequence[Look], ident: str) -> Html:
     """What is learned and how long it takes, against FAA."""
-    pairs = list(zip(lines, look, strict=True))
-    learnable = [Point(line.name, line.trainable_parameters, line.faa.mean, its) for line, its in pairs]
-    minutes = [Point(line.name, line.core_minutes, line.faa.mean, its) for line, its in pairs]
-    left = el(
-        "figure",
-        point_chart(f"{ident}-parameters", "Learnable parameters against FAA", learnable, "learnable parameters"),
-        el("figcaption", "FAA in percent over learnable parameters, the head included."),
-    )
-    right = el(
-        "figure",
-        point_chart(f"{ident}-minutes", "Core minutes against FAA", minutes, "core minutes of a run"),
-        el(
-            "figcaption",
-            "FAA in percent over minutes of the processor of a whole run; where no record counted them, over wall time times threads.",
-        ),
-    )
+
+    def figure(name: str, title: str, costs: Sequence[float], x_label: str, caption: str) -> Html:
+        points = [Point(line.name, one, line.faa.mean, its) for line, one, its in zip(lines, costs, look, strict=True)]
+        return el("figure", point_chart(f"{ident}-{name}", f"{title} against FAA", points, x_label), el("figcaption", caption))
+
+    learnable, minutes = [line.trainable_parameters for line in lines], [line.core_minutes for line in lines]
+    head = "FAA in percent over learnable parameters, the head included."
+    time = "FAA in percent over minutes of the processor of a whole run; where no record counted them, over wall time times threads."
+    left = figure("parameters", "Learnable parameters", learnable, "learnable parameters", head)
+    right = figure("minutes", "Core minutes", minutes, "core minutes of a run", time)
     return el("div", left, right, class_="pair")
 
 
@@ -128,23 +121,6 @@ def usage(lines: Sequence[Line], ident: str) -> Html | None:
         maps = el("figure", el("figcaption", caption), usage_key(), usage_maps(found, f"{ident}-{len(folds)}"))
         folds.append(el("details", el("summary", el("b", line.name), f" seed {seed}"), table, maps, open=not folds))
     return join(folds) if folds else None
-
-
-def inside(lines: Sequence[Line], analyses: Mapping[str, Analysis], ident: str) -> Html | None:
-    """Score boxes and key planes of the records that were analysed."""
-    figures: list[Html] = []
-    for line in lines:
-        for record in line.records:
-            analysis = analyses.get(record["digest"], Analysis())
-            who, name = f"{line.name}, seed {record['seed']}", f"{ident}-{len(figures)}"
-            if analysis.scores is not None:
-                caption = f"{who}: proxy scores of block {analysis.scores.block}: lowest, quartiles, median, highest."
-                figures.append(el("figure", score_boxes(analysis.scores, f"{name}-scores"), el("figcaption", caption)))
-            if analysis.key_pca is not None:
-                pca = analysis.key_pca
-                caption = f"{who}: block {pca.block}, head {pca.head}: inputs (dots) and prefix keys (diamonds) on their two main axes."
-                figures.append(el("figure", key_plane(pca, f"{name}-keys"), el("figcaption", caption)))
-    return el("div", *figures, class_="pair") if figures else None
 
 
 def _mean_matrix(records: Sequence[Record]) -> Matrix:

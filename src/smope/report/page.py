@@ -8,39 +8,29 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
 import smope
 from smope.errors import SmopeError
 from smope.files import atomic_write
-from smope.report import palette
-from smope.report.analysis import Analysis, load_analysis
-from smope.report.compare import Comparison, compare, find_paths, with_differences
+from smope.report.compare import Comparison, compare, with_differences
 from smope.report.html import Html, el, join
-from smope.report.records import Record, load_records
+from smope.report.records import Record
 from smope.report.sections import Section, sections
 
 _MARK = '<meta name="generator" content="smope report">'
 _MARK_WITHIN = 2000  #: bytes from the start of a page
 
 
-def find_runs(places: Iterable[Path]) -> tuple[list[Record], dict[str, Analysis]]:
-    """Every record in or below these folders, and the analyses that lie beside them, by the record's digest."""
-    paths = find_paths(places)
-    records = load_records(paths)
-    beside = [(record["digest"], load_analysis(path.parent)) for path, record in zip(paths, records, strict=True)]
-    return records, {digest: analysis for digest, analysis in beside if analysis is not None}
-
-
-def page(records: Iterable[Record], analyses: Mapping[str, Analysis] | None = None, against: str | None = None) -> str:
+def page(records: Iterable[Record], against: str | None = None) -> str:
     """The page. Lines are compared with the line `against`, or those of each table with its best."""
     ordered = _distinct(records)
     comparisons = compare(ordered, against)
     if against is None:
         comparisons = [with_differences(one, _best(one)) if len(one.lines) > 1 else one for one in comparisons]
-    chapters = [(one, sections(one, f"c{number}", analyses or {})) for number, one in enumerate(comparisons, 1)]
+    chapters = [(one, sections(one, f"c{number}")) for number, one in enumerate(comparisons, 1)]
     title = f"{', '.join(dict.fromkeys(record['dataset']['name'] for record in ordered))}: runs side by side"
     return f"<!doctype html>\n{_document(title, len(ordered), chapters)}\n"
 
@@ -77,7 +67,7 @@ def _best(comparison: Comparison) -> str:
 
 
 def _document(title: str, records: int, chapters: Sequence[tuple[Comparison, list[Section]]]) -> Html:
-    style = Html(palette.style() + _asset("page.css"))
+    style = Html(_asset("palette.css") + _asset("page.css"))
     script = Html(_asset("page.js"))
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hashed}'; base-uri 'none'; form-action 'none'"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from smope.report.analysis import Analysis
 from smope.report.compare import Comparison, Line
-from smope.report.figures import cost, curves, inside, looks, tasks, usage
+from smope.report.figures import cost, curves, looks, tasks, usage
 from smope.report.forms import differences, ranges, sheet
 from smope.report.html import Html, el, join
 from smope.report.records import Record
@@ -34,7 +33,7 @@ class Section:
     body: Html
 
 
-def sections(comparison: Comparison, ident: str, analyses: Mapping[str, Analysis]) -> list[Section]:
+def sections(comparison: Comparison, ident: str) -> list[Section]:
     """Everything there is to say of a comparison; what its records do not hold is left out."""
     look = looks(comparison.lines)
     parts = {
@@ -45,7 +44,6 @@ def sections(comparison: Comparison, ident: str, analyses: Mapping[str, Analysis
         "cost": ("Cost against accuracy", cost(comparison.lines, look, f"{ident}-cost")),
         "tasks": ("Task by task", tasks(comparison.lines)),
         "usage": ("Experts in use", usage(comparison.lines, f"{ident}-usage")),
-        "inside": ("Scores and keys", inside(comparison.lines, analyses, f"{ident}-inside")),
         "classes": ("Classes of each task", classes(comparison.lines)),
     }
     return [Section(f"{ident}-{name}", heading, body) for name, (heading, body) in parts.items() if body is not None]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from smope.report.curves import spread
 from smope.report.html import Html, el, short
-from smope.report.palette import HUES
 
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
+_HUES = 8  #: k0 to k7 of palette.css
 _LETTER, _LINE = 7.8, 15.0  #: width and height of a letter, generously
 _LEADER = 26.0  #: room between the frame and the names
 #: closed shapes around the origin, with about the same area: disc, square, diamond, triangle, and that upside down
@@ -38,7 +38,7 @@ class Look:
     @classmethod
     def of(cls, hue: int, marker: int, dash: int) -> Look:
         """The looks begin again after the last."""
-        return cls(hue % len(HUES), marker % len(_SHAPES), dash % len(DASHES))
+        return cls(hue % _HUES, marker % len(_SHAPES), dash % len(DASHES))
 
     def mark(self, x: float, y: float, radius: float) -> str:
         """The path of its marker."""
@@ -52,9 +52,11 @@ class Size:
     width: float
     letters: int  #: of a name at most; the rest is cut
     kind: str  #: the class by which the style sheet shows or hides it
+    height: float  #: at least
+    mark: float  #: radius of a marker on a line
 
 
-WIDE, HALF, NARROW = Size(1000, 32, "wide"), Size(540, 22, "wide"), Size(328, 12, "narrow")
+WIDE, HALF, NARROW = Size(1000, 32, "wide", 420, 3.6), Size(540, 22, "wide", 360, 3.6), Size(328, 12, "narrow", 300, 2.8)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,6 @@ class End:
     x: float
     y: float
     value: float
-    look: Look
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ class Frame:
     letters: int
 
     @classmethod
-    def around(cls, size: Size, names: Sequence[str], values: Sequence[float], least: float) -> Frame:
+    def around(cls, size: Size, names: Sequence[str], values: Sequence[float]) -> Frame:
         """A frame at least so high, with room for all names at the right."""
         low, high = limits(values)
         longest = min(size.letters, max(map(len, names)))
-        return cls(size, max(least, _LINE * (len(names) + 1) + 50), low, high, longest)
+        return cls(size, max(size.height, _LINE * (len(names) + 1) + 50), low, high, longest)
 
     @property
     def left(self) -> float:

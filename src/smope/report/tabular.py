@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from smope.metrics import Matrix, task_averages
 from smope.report.html import Html, el
-from smope.report.palette import heat_class
 from smope.report.sheet import Sheet
 
+HEAT_STEPS = 20  #: a0 to a20 of palette.css
 _SHORT_NAME = 18  #: letters that are kept on one line
 
 
@@ -48,3 +48,12 @@ def heat_table(caption: str, columns: Sequence[str], rows: Sequence[tuple[str, S
 def _boxed(caption: str, head: Html, rows: Sequence[Html], kind: str | None = None) -> Html:
     table = el("table", el("caption", el("span", caption)), el("thead", head), el("tbody", *rows), class_=kind)
     return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def heat_class(share: float) -> str:
+    """The class of a cell whose value is this share of the whole.
+
+    >>> heat_class(0.0), heat_class(0.51), heat_class(1.0)
+    ('a0', 'a10', 'a20')
+    """
+    return f"a{round(min(1.0, max(0.0, share)) * HEAT_STEPS)}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smope.errors import SmopeError
-from smope.report.drawing import COLOURS, FAINT, FONT_POINTS, INK, save
+from smope.report.drawing import COLOURS, FONT_POINTS, INK, dress, save
 from smope.report.sheet import Sheet
 from smope.theory import Result, Slope
 
@@ -138,12 +138,7 @@ def _dress(axes: Axes) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{value:,g}" if value < 1e4 else f"{value:,.0f}")
         axis.set_minor_formatter(lambda value, _: "")
-    axes.grid(axis="y", color=FAINT, lw=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(INK)
-    axes.tick_params(axis="y", length=0, labelcolor=INK, which="both")
-    axes.tick_params(axis="x", color=INK, labelcolor=INK, which="both")
+    dress(axes)
 
 
 def _draw_slope(axes: Axes, result: Result, slope: Slope, index: int, aside: float) -> None:

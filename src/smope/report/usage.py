@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smope.report.html import Html, el, join
-from smope.report.palette import HEAT_STEPS, heat_class
 from smope.report.records import Record
-from smope.report.tabular import heat_table
+from smope.report.tabular import HEAT_STEPS, heat_class, heat_table
 
 LEVELS = 8  #: shades of a map, for shares up to 1/8, 2/8, ... 1
 _ROW_REM = 0.32  #: height of a task in a map

@@ -102,78 +102,52 @@ def _noise(dataset: str | None) -> list[Cell]:
     return [_paper_cell("noise", kind, one, f"{one} ", recipe_of("smope", one), (f"method.noise={kind}",)) for kind, one in pairs]
 
 
-def _epsilon(dataset: str | None) -> list[Cell]:
-    recipe = recipe_of("smope", dataset or "imagenet-r")
-    return [Cell("eps", value, recipe, (f"method.eps={value}",)) for value in _EPS]
+Settings = Sequence[tuple[str, str, tuple[str, ...]]]  #: row, column, and what is changed in the recipe
 
 
-def _prototypes(dataset: str | None) -> list[Cell]:
-    """The paper's table on the prototype loss is not in its source; this stands in its place."""
-    recipe = recipe_of("smope", dataset or "cub-200")
-    rows = {"important": "method.prototypes=important", "all": "method.prototypes=all", "none": "method.prototype_weight=0"}
-    return [Cell(row, "", recipe, (change,)) for row, change in rows.items()]
+def _changed(ground: str, settings: Settings) -> Callable[[str | None], list[Cell]]:
+    """Cells of smope's recipe with something changed in each; `ground` is the paper's own set."""
+    return lambda dataset: [Cell(row, column, recipe_of("smope", dataset or ground), change) for row, column, change in settings]
 
 
-def _prefix_site(dataset: str | None) -> list[Cell]:
-    recipe = recipe_of("smope", dataset or "cub-200")
-    return [Cell(site, "", recipe, (f"method.prefix_site={site}",)) for site in ("post", "pre")]
-
-
-_COLLAPSE: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("as the recipe", ()),
-    ("router: the released one", ("method.router=margin",)),
-    ("router weight 1e-3", ("method.router_weight=1e-3",)),
-    ("no router loss", ("method.router_weight=0",)),
-    ("keys' rate / 10", ("method.key_lr_multiplier=0.1",)),
-    ("keys' rate / 100", ("method.key_lr_multiplier=0.01",)),
-    ("Adam's eps 1e-3", ("train.optimizer.eps=1e-3",)),
-    ("start in [0, 0.1)", ("method.init_scale=0.1",)),
-)
-
-
-def _collapse(dataset: str | None) -> list[Cell]:
-    """One thing of the recipe is changed in each setting."""
-    recipe = recipe_of("smope", dataset or "emoji-r-100")
-    return [Cell(row, "", recipe, change) for row, change in _COLLAPSE]
-
-
-def _prompt_length(dataset: str | None) -> list[Cell]:
-    recipe = recipe_of("smope", dataset or "cub-200")
-    return [
-        Cell(f"N_p = {experts}", f"K = {chosen}", recipe, (f"method.experts={experts}", f"method.top_k={chosen}"))
-        for experts in (10, 25, 50)
-        for chosen in (1, 5, 10)
-    ]
-
-
-def _loss_weights(dataset: str | None) -> list[Cell]:
-    recipe = recipe_of("smope", dataset or "cub-200")
-    return [
-        Cell(f"router {router}", f"prototype {proto}", recipe, (f"method.router_weight={router}", f"method.prototype_weight={proto}"))
-        for router in _WEIGHTS
-        for proto in _WEIGHTS
-    ]
-
-
-def _frequencies(dataset: str | None) -> list[Cell]:
-    recipe = recipe_of("smope", dataset or "cub-200")
-    return [Cell(f"eps = {eps}", "", recipe, (f"method.eps={eps}",)) for eps in ("0", "0.4", "1.0")]
-
-
-def _one_run(dataset: str | None) -> list[Cell]:
-    return [Cell("smope", "", recipe_of("smope", dataset or "cub-200"))]
+_EPSILON: Settings = [("eps", value, (f"method.eps={value}",)) for value in _EPS]
+#: The paper's table on the prototype loss is not in its source; this stands in its place.
+_PROTOTYPES: Settings = [
+    ("important", "", ("method.prototypes=important",)),
+    ("all", "", ("method.prototypes=all",)),
+    ("none", "", ("method.prototype_weight=0",)),
+]
+_PREFIX_SITE: Settings = [(site, "", (f"method.prefix_site={site}",)) for site in ("post", "pre")]
+_COLLAPSE: Settings = [  #: one thing of the recipe is changed in each
+    ("as the recipe", "", ()),
+    ("router: the released one", "", ("method.router=margin",)),
+    ("router weight 1e-3", "", ("method.router_weight=1e-3",)),
+    ("no router loss", "", ("method.router_weight=0",)),
+    ("keys' rate / 10", "", ("method.key_lr_multiplier=0.1",)),
+    ("keys' rate / 100", "", ("method.key_lr_multiplier=0.01",)),
+    ("Adam's eps 1e-3", "", ("train.optimizer.eps=1e-3",)),
+    ("start in [0, 0.1)", "", ("method.init_scale=0.1",)),
+]
+_PROMPT_LENGTH: Settings = [
+    (f"N_p = {experts}", f"K = {chosen}", (f"method.experts={experts}", f"method.top_k={chosen}"))
+    for experts in (10, 25, 50)
+    for chosen in (1, 5, 10)
+]
+_LOSS_WEIGHTS: Settings = [
+    (f"router {router}", f"prototype {proto}", (f"method.router_weight={router}", f"method.prototype_weight={proto}"))
+    for router in _WEIGHTS
+    for proto in _WEIGHTS
+]
+_FREQUENCIES: Settings = [(f"eps = {eps}", "", (f"method.eps={eps}",)) for eps in ("0", "0.4", "1.0")]
+_WATCHED = ("data.split=tuning", "watch_validation=true", *_BARE, "method.top_k=-1", "method.noise=none")  #: all else alike
+_AGGREGATION: Settings = [("with aggregation", "", _WATCHED), ("without", "", (*_WATCHED, "method.aggregate=false"))]
+_one_run = _changed("cub-200", [("smope", "", ())])
 
 
 def _curves(dataset: str | None) -> list[Cell]:
     one = dataset or "cub-200"
     wanted = ("smope", "one-prompt", "vq-prompt", "ovor", "hide-prompt", "coda-prompt")
     return [Cell(method, "", recipe_of(method, one)) for method in _with_recipe(wanted, one)]
-
-
-def _aggregation(dataset: str | None) -> list[Cell]:
-    recipe = recipe_of("smope", dataset or "imagenet-r")
-    watched = ("data.split=tuning", "watch_validation=true", *_BARE, "method.top_k=-1", "method.noise=none")  # all else alike
-    return [Cell("with aggregation", "", recipe, watched), Cell("without", "", recipe, (*watched, "method.aggregate=false"))]
 
 
 def _nothing(dataset: str | None) -> list[Cell]:
@@ -189,25 +163,32 @@ STUDIES: dict[str, Study] = {
         Study("cost", "learnable parameters and GFLOPs", _nothing, runs=False),
         Study("ablation", "one thing more a row", _ablation, ground="emoji-r-100"),
         Study("noise", "kinds of noise on the selection", _noise, ground="emoji-r-100"),
-        Study("prompt-length", "FAA by experts and chosen experts", _prompt_length, ground="emoji-r-100"),
-        Study("loss-weights", "FAA by the weights of router and prototype loss", _loss_weights, ground="emoji-r-100"),
-        Study("prototypes", "whose old keys the prototype loss keeps", _prototypes, ground="emoji-r-100"),
-        Study("prefix-site", "prompts after W_K and W_V, or before", _prefix_site, ground="emoji-r-100"),
-        Study("epsilon", "FAA against eps", _epsilon, figure=True, ground="emoji-r-100"),
-        Study("frequencies", "how often each expert is chosen, by eps", _frequencies, figure=True, ground="emoji-r-100", heads=True),
+        Study("prompt-length", "FAA by experts and chosen experts", _changed("cub-200", _PROMPT_LENGTH), ground="emoji-r-100"),
+        Study("loss-weights", "FAA by the weights of router and prototype loss", _changed("cub-200", _LOSS_WEIGHTS), ground="emoji-r-100"),
+        Study("prototypes", "whose old keys the prototype loss keeps", _changed("cub-200", _PROTOTYPES), ground="emoji-r-100"),
+        Study("prefix-site", "prompts after W_K and W_V, or before", _changed("cub-200", _PREFIX_SITE), ground="emoji-r-100"),
+        Study("epsilon", "FAA against eps", _changed("imagenet-r", _EPSILON), figure=True, ground="emoji-r-100"),
+        Study(
+            "frequencies",
+            "how often each expert is chosen, by eps",
+            _changed("cub-200", _FREQUENCIES),
+            figure=True,
+            ground="emoji-r-100",
+            heads=True,
+        ),
         Study("frequency-evolution", "how often each expert is chosen, task by task", _one_run, figure=True, heads=True),
         Study("score-distribution", "proxy scores of each head of the first block", _one_run, figure=True, beside=_TRAINED),
         Study("key-pca", "one head's inputs and its prefix keys", _one_run, figure=True, beside=_TRAINED),
         Study(
             "sample-efficiency",
             "validation loss while a task is learned, with and without aggregation",
-            _aggregation,
+            _changed("imagenet-r", _AGGREGATION),
             figure=True,
             ground="emoji-r-100",
             beside=(HISTORY,),
         ),
         Study("accuracy-curves", "accuracy after each task", _curves, figure=True),
-        Study("collapse", "why experts collapse", _collapse, figure=True, ground="emoji-r-100", runs=False),
+        Study("collapse", "why experts collapse", _changed("emoji-r-100", _COLLAPSE), figure=True, ground="emoji-r-100", runs=False),
         Study("theory", "the Voronoi loss against the number of samples", _nothing, figure=True, runs=False),
         Study("theory-linear", "the same with experts that are not strongly identifiable", _nothing, figure=True, runs=False),
         Study("sample-complexity", "samples needed for an error of tau", _nothing, figure=True, runs=False),

@@ -4,8 +4,7 @@
 more, and gives the slope of log D over log n, which should be -1/2.
 """
 
-from smope.theory.experiment import Fit, Result, read_result, run_experiment
-from smope.theory.settings import Settings
+from smope.theory.experiment import Fit, Result, Settings, read_result, run_experiment
 from smope.theory.slopes import Slope
 
 __all__ = ["Fit", "Result", "Settings", "Slope", "read_result", "run_experiment"]

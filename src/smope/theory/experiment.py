@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from smope.chance import derive
-from smope.errors import CheckpointError
+from smope.errors import CheckpointError, in_a_line
 from smope.files import read_json, write_json
 from smope.progress import SILENT, Progress
 from smope.theory.fit import Minimum, Objective, minimise
-from smope.theory.model import Problem, problem, sample
-from smope.theory.settings import Settings
+from smope.theory.model import GATINGS, Problem, problem, sample
 from smope.theory.slopes import Slope, slope_of_medians
 from smope.theory.voronoi import voronoi
 
@@ -33,6 +33,38 @@ RESULT = "theory.json"
 #: raised by hand whenever the same settings compute other numbers
 NUMERICS = 1
 _Key = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which fits there are (the first four), and how one is made. The defaults are the specification's; the box is ours, for a theorem on a
+    compact space."""
+
+    settings: tuple[str, ...] = GATINGS
+    atoms: tuple[int, ...] = (2, 3)  #: fitted ones; the truth has 2
+    sizes: tuple[int, ...] = (1_000, 3_162, 10_000, 31_623, 100_000)
+    seeds: int = 20
+
+    expert: str = "gelu"  #: or "linear", which is not strongly identifiable
+    noise: float = 0.1  #: standard deviation of Y around g
+    start_noise: float = 0.1  #: standard deviation of the start around the truth; the same for all sizes, so that it makes no slope
+    starts: int = 2  #: for each way to give the extra atoms to true experts; the lowest loss is kept
+    least_mass: float = 0.25  #: exp(b0) lies between this and its inverse
+    largest_b1: float = 3.0  #: of each entry, as the next two
+    largest_a: float = 4.0
+    largest_b: float = 2.0
+    tolerance: float = 1e-10  #: on the gradient of the mean squared residual; the noise in it is some 1e-5 at the largest size
+    most_iterations: int = 500
+
+    def box(self, inputs: int) -> tuple[Tensor, Tensor]:
+        """The lower and the upper bound of an atom's parameters."""
+        largest = [-math.log(self.least_mass), *[self.largest_b1] * inputs, *[self.largest_a] * inputs, self.largest_b]
+        high_P = torch.tensor(largest, dtype=torch.float64)
+        return -high_P, high_P
+
+    def of_one_fit(self) -> dict[str, Any]:
+        """What the numbers of a fit depend on, besides its setting, atoms, n and seed."""
+        return {name: value for name, value in asdict(self).items() if name not in ("settings", "atoms", "sizes", "seeds")}
 
 
 @dataclass(frozen=True)
@@ -73,12 +105,7 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """What `theory.json` holds."""
-        return {
-            "numerics": NUMERICS,
-            "settings": asdict(self.settings),
-            "fits": [asdict(fit) for fit in self.fits],
-            "slopes": [asdict(slope) for slope in self.slopes],
-        }
+        return {"numerics": NUMERICS, **asdict(self)}
 
 
 def run_experiment(settings: Settings, folder: Path, progress: Progress = SILENT) -> Result:
@@ -166,16 +193,10 @@ def _read(path: Path) -> tuple[Result, int]:
     """The result in a file, and the numerics it was made with."""
     try:
         held = read_json(path)
-        fits = tuple(Fit(**_with_tuples(fit)) for fit in held["fits"])
-        slopes = tuple(Slope(**_with_tuples(slope)) for slope in held["slopes"])
-        return Result(Settings(**_with_tuples(held["settings"])), fits, slopes), held["numerics"]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{path} holds no experiment ({error}).", "Run it, name another folder, or remove the file.") from None
-
-
-def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows lists only."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        return TypeAdapter(Result).validate_python(held), held["numerics"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = in_a_line(error)
+        raise CheckpointError(f"{path} holds no experiment ({reason}).", "Run it, name another folder, or remove the file.") from None
 
 
 @contextmanager
