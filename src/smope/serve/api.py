@@ -72,7 +72,11 @@ def make_app(model: Model, rules: Rules, limits: Limits | None = None) -> Gate:
         method, route = scope["method"], getattr(scope.get("route"), "path", "other")
         metrics.request(method if method in _METHODS else "other", route, status)
 
-    return Gate(app, rules, limits, count, learner.stop)
+    def stop() -> None:
+        learner.stop()
+        desk.batcher.stop()
+
+    return Gate(app, rules, limits, count, stop)
 
 
 def _methods(path: str) -> list[str]:
