@@ -14,6 +14,8 @@ from smope.errors import AssetError
 from smope.files import atomic_directory
 from smope.progress import SILENT, Progress
 
+_LEAST, _TIMES = 1 << 30, 20  #: bytes that any archive may unpack to, and how many times its size: pictures hardly pack
+
 
 def unpack(archive: Path, top: str, final: Path, check: Callable[[Path], object], progress: Progress = SILENT) -> None:
     """Make `final` of what `archive` holds below its folder `top`; what it holds elsewhere is left out.
@@ -28,9 +30,9 @@ def unpack(archive: Path, top: str, final: Path, check: Callable[[Path], object]
             tarfile.open(fileobj=raw) as tar,
             progress.bar(f"Unpacking {archive.name}", archive.stat().st_size, "B") as bar,
         ):
-            read = 0
+            read, room = 0, max(_LEAST, _TIMES * archive.stat().st_size)
             for member in tar:
-                _extract(archive, tar, member, top, filling)
+                room -= _extract(archive, tar, member, top, filling, room)
                 bar.advance(raw.tell() - read)
                 read = raw.tell()
         if not any(filling.iterdir()):
@@ -38,14 +40,17 @@ def unpack(archive: Path, top: str, final: Path, check: Callable[[Path], object]
         check(filling)
 
 
-def _extract(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, top: str, filling: Path) -> None:
+def _extract(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, top: str, filling: Path, room: int) -> int:
+    """Write a member of at most `room` bytes; return how many it has."""
     parts = _parts(archive, member)
     if parts[:1] != (top,):
-        return
+        return 0
     target = filling.joinpath(*parts[1:])
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)
-        return
+        return 0
+    if member.size > room:
+        raise AssetError(f"{archive} unpacks to more than {_TIMES} times its size; nothing was unpacked.", _again(archive))
     content = tar.extractfile(member)
     assert content is not None  # `_parts` lets only files and folders through
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +59,7 @@ def _extract(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, top: 
             shutil.copyfileobj(content, out)
     except FileExistsError:
         raise AssetError(f"{archive} holds '{member.name}' twice.", _again(archive)) from None
+    return member.size
 
 
 def _parts(archive: Path, member: tarfile.TarInfo) -> tuple[str, ...]:

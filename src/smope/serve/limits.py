@@ -35,6 +35,7 @@ class Limits:
     connections: int = 200
     waiting_pictures: int = 512
     waiting_jobs: int = 8
+    event_streams: int = 40  #: each keeps a connection
     niceness: int = 10  #: by which the process that learns is nicer than this one
 
     def body(self, path: str) -> tuple[int, float]:
