@@ -169,6 +169,26 @@ def test_a_file_that_changed_since_it_was_verified_is_fetched_again(client: Clie
     assert any(str(path) in line for line in heard.said)
 
 
+def test_another_file_with_the_times_of_the_verified_one_is_not_believed(client: Client, package: Package) -> None:
+    path = fetch_package(package)
+    before = path.stat()
+    path.write_bytes(b"x" * package.size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    fetch_package(package)
+    assert files.sha256(path) == package.sha256
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no users here")
+def test_what_another_user_says_was_verified_is_not_believed(client: Client, package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a cache that others may write to they could put a file there, and the word that it is right."""
+    path = fetch_package(package)
+    path.write_bytes(b"x")
+    files.write_json(path.with_name(path.name + ".verified.json"), assets._mark(package))
+    monkeypatch.setattr(files, "is_own", lambda path: False)
+    fetch_package(package)
+    assert files.sha256(path) == package.sha256
+
+
 def test_a_mark_that_is_no_json_is_not_believed(client: Client, package: Package) -> None:
     path = fetch_package(package)
     path.with_name(path.name + ".verified.json").write_text("{")

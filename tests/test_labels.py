@@ -3,7 +3,7 @@
 import pytest
 
 from smope.errors import DataError
-from smope.labels import LabelSpace
+from smope.labels import LabelSpace, check_name
 
 
 def test_rows_are_given_in_the_order_of_arrival_and_known_names_keep_theirs():
@@ -77,3 +77,18 @@ def test_names_handed_out_are_a_copy():
     labels = LabelSpace(["cup"])
     labels.names.append("kettle")
     assert labels.names == ["cup"]
+
+
+@pytest.mark.parametrize(
+    "name", ["cup\u202egnp", "\u2066cup\u2069", "c\u200bup", "\ufeffcup", "\u00adcup", "\u3164", "\u2800", "\u200d", "\u0301"]
+)
+def test_a_name_that_shows_nothing_or_turns_others_round_is_refused(name: str):
+    with pytest.raises(DataError, match=r"shows nothing|not seen"):
+        check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["می\u200cخواهم", "👨\u200d👩\u200d👧", "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "e\u0301", "—"]
+)
+def test_names_of_all_scripts_are_taken(name: str):
+    assert check_name(name) == name

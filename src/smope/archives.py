@@ -24,6 +24,7 @@ from smope.progress import SILENT, Progress
 #: what the standard library raises when an archive is not whole
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 _CHUNK = 1 << 20
+_LEAST, _TIMES = 1 << 30, 20  #: bytes that any archive may unpack to, and how many times its size: pictures hardly pack
 
 
 def extract_member(archive: Path, member: str, target: Path, progress: Progress = SILENT, sha256: str | None = None) -> Path:
@@ -106,9 +107,9 @@ def unpack(archive: Path, top: str, final: Path, check: Callable[[Path], object]
             tarfile.open(fileobj=raw) as tar,
             progress.bar(f"Unpacking {archive.name}", archive.stat().st_size, "B") as bar,
         ):
-            read = 0
+            read, room = 0, max(_LEAST, _TIMES * archive.stat().st_size)
             for member in tar:
-                _extract(archive, tar, member, top, filling)
+                room -= _extract(archive, tar, member, top, filling, room)
                 bar.advance(raw.tell() - read)
                 read = raw.tell()
         if not any(filling.iterdir()):
@@ -116,14 +117,17 @@ def unpack(archive: Path, top: str, final: Path, check: Callable[[Path], object]
         check(filling)
 
 
-def _extract(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, top: str, filling: Path) -> None:
+def _extract(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, top: str, filling: Path, room: int) -> int:
+    """Write a member of at most `room` bytes; return how many it has."""
     parts = _parts(archive, member)
     if parts[:1] != (top,):
-        return
+        return 0
     target = filling.joinpath(*parts[1:])
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)
-        return
+        return 0
+    if member.size > room:
+        raise AssetError(f"{archive} unpacks to more than {_TIMES} times its size; nothing was unpacked.", _again(archive))
     content = tar.extractfile(member)
     assert content is not None  # `_parts` lets only files and folders through
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -132,6 +136,7 @@ def _extract(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, top: 
             shutil.copyfileobj(content, out)
     except FileExistsError:
         raise AssetError(f"{archive} holds '{member.name}' twice.", _again(archive)) from None
+    return member.size
 
 
 def _parts(archive: Path, member: tarfile.TarInfo) -> tuple[str, ...]:

@@ -94,12 +94,12 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _is_verified(package: Package) -> bool:
-    """Whether the archive is in the cache and is the right one; hashed once, then known by size and time of change."""
-    path = package.path
+    """Whether the archive is in the cache and is the right one; hashed once, then known by size and times, as this user wrote them down."""
+    path, mark = package.path, _beside(package.path, ".verified.json")
     if not path.is_file():
         return False
     with suppress(OSError, ValueError):
-        if files.read_json(_beside(path, ".verified.json")) == _mark(package):
+        if files.is_own(mark) and files.read_json(mark) == _mark(package):
             return True
     if files.sha256(path) != package.sha256:
         return False
@@ -115,7 +115,8 @@ def _remember(package: Package) -> None:
 def _mark(package: Package) -> dict[str, object]:
     """What a verified archive is recognised by later, without hashing it again."""
     stat = package.path.stat()
-    return {"mtime_ns": stat.st_mtime_ns, "sha256": package.sha256, "size": stat.st_size}
+    #: the system's own time of change cannot be set back, as the time of the last writing can
+    return {"ctime_ns": stat.st_ctime_ns, "mtime_ns": stat.st_mtime_ns, "sha256": package.sha256, "size": stat.st_size}
 
 
 def _download(package: Package, progress: Progress) -> None:

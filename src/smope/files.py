@@ -58,6 +58,11 @@ def cache_dir() -> Path:
     return (xdg if xdg.is_absolute() else Path.home() / ".cache") / "smope"
 
 
+def is_own(path: Path) -> bool:
+    """Return whether a file is this user's or the system's, so that nobody else can have written what it says."""
+    return not hasattr(os, "getuid") or path.stat().st_uid in (os.getuid(), 0)
+
+
 def sha256(path: Path) -> str:
     """The hash of a file, read in pieces."""
     digest = hashlib.sha256()

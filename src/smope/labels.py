@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from smope.errors import DataError, nearest
 
 NAME_LIMIT = 200
+_JOINERS = "\u200c\u200d"  #: between letters of some scripts, and within emoji
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  #: letters that show nothing
 
 
 class LabelSpace:
@@ -100,4 +102,10 @@ def check_name(name: object) -> str:
         raise DataError(f"The class name '{name[:40]}...' has {len(name)} characters.", remedy)
     if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in name):
         raise DataError(f"The class name {name!a} holds a line break or a control character.", remedy)
+    if any(
+        unicodedata.category(letter) == "Cf" and letter not in _JOINERS and not "\U000e0020" <= letter <= "\U000e007f" for letter in name
+    ):
+        raise DataError(f"The class name {name!a} holds a character that is not seen but changes how others are shown.", remedy)
+    if all(unicodedata.category(letter)[0] in "ZCM" or letter in _BLANK for letter in name):
+        raise DataError(f"The class name {name!a} shows nothing.", remedy)
     return name

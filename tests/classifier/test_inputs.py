@@ -43,7 +43,7 @@ def test_what_is_no_picture_is_left_out_with_its_reason(tmp_path: Path) -> None:
     reasons = {entry.id: entry.reason for entry in found.skipped}
     assert set(reasons) == {f"red/{name}" for name in ("cut.jpg", "bill.pdf", "fake.png", "empty.png", "vast.png")}
     assert "truncated" in reasons["red/cut.jpg"].lower() and "does not end in" in reasons["red/bill.pdf"]
-    assert "none of JPEG" in reasons["red/fake.png"] and "400000000" in reasons["red/vast.png"]
+    assert "none of JPEG" in reasons["red/fake.png"] and "too many pixels; the limit is 64 megapixels" in reasons["red/vast.png"]
     again = {id: reason for id, reason in reasons.items() if id in reason or str(tmp_path) in reason}
     assert again == {}, "the line begins with the name"
 
@@ -135,6 +135,15 @@ def test_an_update_larger_than_memory_reads_its_pictures_again(tmp_path: Path, m
     for index in range(4):
         np.testing.assert_array_equal(again.images.array(index), whole.images.array(index))
     assert again.images.fingerprint == whole.images.fingerprint
+
+
+def test_a_picture_that_is_read_again_is_read_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may be another one by then."""
+    folder = write_folder(tmp_path, "red", count=1)
+    monkeypatch.setattr(inputs, "_HELD_BYTES", 0)
+    found = gather(folder, 16)
+    monkeypatch.setattr("smope.classifier.pictures.decode_stream", lambda *given, **more: pytest.fail("it was decoded in this process"))
+    assert found.images.array(0).shape == (24, 24, 3)
 
 
 def test_lines_of_a_csv_that_say_nothing_are_left_out_by_number(tmp_path: Path) -> None:

@@ -103,6 +103,13 @@ def test_predicting_files_and_folders_as_lines_json_and_csv(call: Call, shapes: 
     assert float(rows[0]["probability"]) == pytest.approx(lines[0]["probability"], abs=1e-6) and rows[0]["unknown"] == ""
 
 
+def test_a_name_that_a_spreadsheet_would_take_for_a_formula_is_quoted(call: Call, shapes: Path, shop: Path, tmp_path: Path) -> None:
+    name = "=1+2.png"
+    (tmp_path / name).write_bytes((shapes / "test/red box/0.png").read_bytes())
+    [row] = csv.DictReader(io.StringIO(call("predict", "shop.smope", name, "--csv").stdout))
+    assert row["path"] == f"'{name}"
+
+
 def test_unreadable_pictures_are_told_on_stderr_and_fail_only_if_all_do(call: Call, shapes: Path, shop: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"junk")
     some = call("predict", "shop.smope", "bad.jpg", "gone.png", shapes / "test/red box/0.png", "--json")

@@ -50,13 +50,32 @@ def test_loopback_has_many_names(call: Call, served: list[Any], host: str) -> No
 
 
 @pytest.mark.parametrize("token", ["short", "with a space in it", "quoted;letters;here"])
-def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(call: Call, served: list[Any], token: str) -> None:
-    done = call("serve", "shop.smope", "--token", token)
+def test_a_token_that_can_be_guessed_or_not_be_sent_is_refused(call: Call, served: list[Any], tmp_path: Path, token: str) -> None:
+    (tmp_path / "token").write_text(token)
+    done = call("serve", "shop.smope", "--token", "token")
     assert done.exit_code == 2 and "token" in done.output and not served
 
 
-def test_a_token_of_the_users_own_stands_in_the_address_as_addresses_are_written(call: Call, served: list[Any]) -> None:
-    assert "#token=100%25-our-own-token" in call("serve", "shop.smope", "--token", "100%-our-own-token").output.replace("\n", "")
+def test_a_token_on_the_command_line_is_refused_and_not_repeated(call: Call, served: list[Any]) -> None:
+    """Everyone on the machine reads it in the list of processes."""
+    done = call("serve", "shop.smope", "--token", "a-long-enough-token")
+    assert done.exit_code == 2 and "SMOPE_TOKEN" in done.output and "a-long-enough-token" not in done.output and not served
+
+
+def test_on_a_shared_machine_loopback_can_ask_for_a_token(call: Call, served: list[Any]) -> None:
+    done = call("serve", "shop.smope", "--token", "auto")
+    assert len(served[0][1].token) >= 32 and f"#token={served[0][1].token}" in done.output.replace("\n", "")
+
+
+def test_the_environment_may_hold_the_token(call: Call, served: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMOPE_TOKEN", "a-long-enough-token")
+    call("serve", "shop.smope")
+    assert served[0][1].token == "a-long-enough-token"
+
+
+def test_a_token_of_the_users_own_stands_in_the_address_as_addresses_are_written(call: Call, served: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("100%-our-own-token\n")
+    assert "#token=100%25-our-own-token" in call("serve", "shop.smope", "--token", "token").output.replace("\n", "")
 
 
 def test_another_machines_address_is_not_mended_by_another_port(call: Call) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from smope.data import ImageRef, check_readable, decode, decoding
+from smope.data import ImageRef, check_readable, decode, decode_stream, decoding
 from smope.errors import DataError
 from smope.progress import Bar, Silent
 
@@ -110,6 +112,49 @@ class TestDecode:
         with pytest.raises(DataError, match=r"wide\.png.*10 x 10.*limit is 99"):
             decode(path, pixel_limit=99)
 
+    @pytest.mark.parametrize("kind", ["RGB", "RGBA", "LA", "P", "I;16", "1", "CMYK"])
+    @pytest.mark.parametrize("room", [5.0, 9.5, 40.0, 200.0])
+    def test_a_picture_reduced_while_it_is_read_is_the_picture_reduced(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, room: float
+    ) -> None:
+        monkeypatch.setattr(decoding, "_BAND", 300)  # several bands, the last one lower
+        dice = np.random.default_rng(0)
+        if kind == "I;16":
+            image = Image.fromarray(dice.integers(0, 1 << 16, (97, 61), dtype=np.uint16))
+        else:
+            image = Image.fromarray(dice.integers(0, 256, (97, 61, 4), dtype=np.uint8)).convert(kind)
+        path = tmp_path / ("a.tif" if kind == "CMYK" else "a.png")
+        image.save(path, **({"transparency": 3} if kind == "P" else {}))
+        assert np.array_equal(decode_stream(path, "a", room=room), decoding.reduced(decode_stream(path, "a"), room))
+
+    @pytest.mark.parametrize("room", [None, 512.0])
+    def test_a_telephone_s_108_megapixels_are_read_reduced(self, tmp_path: Path, room: float | None) -> None:
+        """Refused before, after a warning of Pillow's on the terminal."""
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        Image.new("L", (12_000, 9_000), 90).save(tmp_path / "a.jpg", exif=exif)
+        pixels_HW3 = decode_stream(tmp_path / "a.jpg", "a.jpg", room=room)
+        assert pixels_HW3.shape == ((6000, 4500, 3) if room is None else (750, 563, 3))
+        assert (pixels_HW3 == 90).all()
+
+    def test_a_small_picture_is_decoded_whole(self, tmp_path: Path) -> None:
+        pixels_HW3 = np.random.default_rng(0).integers(0, 256, (400, 500, 3), dtype=np.uint8)
+        Image.fromarray(pixels_HW3).save(tmp_path / "a.jpg")
+        whole = decode_stream(tmp_path / "a.jpg", "a")
+        assert np.array_equal(decode_stream(tmp_path / "a.jpg", "a", room=100.0), decoding.reduced(whole, 100.0))
+
+    def test_more_than_any_telephone_s_pixels_are_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(decoding, "_JPEG_LIMIT", 99)
+        Image.new("L", (10, 10)).save(tmp_path / "a.jpg")
+        with pytest.raises(DataError, match=r"10 x 10 pixels; the limit is 99 pixels"):
+            decode(tmp_path / "a.jpg")
+        Image.new("1", (10_000, 9_500)).save(tmp_path / "a.png")
+        with pytest.raises(DataError, match=r"(10000 x 9500|too many) pixels; the limit is 64 megapixels.*smaller copy"):
+            decode(tmp_path / "a.png")
+        code = f"from smope.data import decode; decode(__import__('pathlib').Path({str(tmp_path / 'a.png')!r}))"
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+        assert "TooLarge" in told and "Warning" not in told, "a library's own warning is not for people"
+
     def test_other_formats_are_not_handed_to_their_parsers(self, tmp_path: Path) -> None:
         Image.new("RGB", (2, 2)).save(tmp_path / "script.eps")
         with pytest.raises(DataError, match=r"script\.eps.*none of JPEG"):
@@ -173,7 +218,7 @@ class TestTelephones:
         assert np.abs(pixels_HW3[56, 16].astype(int) - (0, 0, 255)).max() < 30
 
     def test_a_large_one_is_refused_before_its_pixels_are_made(self, photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(decoding, "_upright_rgb", lambda image: pytest.fail("it was decoded"))
+        monkeypatch.setattr(decoding, "_upright_rgb", lambda image, room: pytest.fail("it was decoded"))
         with pytest.raises(DataError, match=r"IMG_1\.HEIC' has \d+ x \d+ pixels; the limit is 1,000"):
             decode(photo, pixel_limit=1000)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from smope.data import decode_stream
 from smope.data.decoding import reduced
-from smope.data.reader import Reader, TooMuch
+from smope.data.reader import Reader, TooMuch, own_reader
 from smope.errors import DataError
 from soak.hostile import encoded, many_scans, many_segments, wide_png
 
@@ -94,6 +95,41 @@ def test_closing_ends_it_in_the_middle_of_a_picture() -> None:
     assert not thread.is_alive() and told and time.monotonic() - began < 10
     with pytest.raises(TooMuch, match="closed"):
         reader.read(b"", "x", 50.0)
+
+
+def test_each_thread_has_its_own_reader_which_ends_with_it() -> None:
+    pids = list[int]()
+
+    def read() -> None:
+        assert own_reader().read(encoded("PNG", 20), "x", 50.0).shape == (20, 23, 3)
+        assert own_reader()._process is not None
+        pids.append(own_reader()._process.pid)
+
+    for thread in (threads := [threading.Thread(target=read) for _ in range(2)]):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(pids)) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_reads_with_a_reader_of_its_own() -> None:
+    """As workers of a loader do: two processes that share a reader's pipes would get each other's pictures."""
+    reader = Reader()
+    assert reader.read(encoded("PNG", 20), "x", 50.0).shape == (20, 23, 3)
+    assert reader._process is not None
+    before = reader._process.pid
+    if (child := os.fork()) == 0:
+        read = reader.read(encoded("PNG", 30), "x", 50.0).shape == (30, 33, 3)
+        other = reader._process.pid != before
+        reader.close()
+        os._exit(0 if read and other else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert reader.read(encoded("PNG", 25), "x", 50.0).shape == (25, 28, 3) and reader._process.pid == before
+    reader.close()
 
 
 @pytest.mark.parametrize(("data", "words"), [(many_scans(16, 200), "100 scans"), (many_segments(2000), "1,000 segments")])

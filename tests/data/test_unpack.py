@@ -78,3 +78,11 @@ def test_what_the_check_refuses_is_not_left_behind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="too few"):
         unpack(tar(tmp_path / "set.tar", *SET), "set", tmp_path / "out" / "set", refuse)
     assert names(tmp_path / "out") == []
+
+
+def test_an_archive_that_unpacks_to_far_more_than_pictures_do_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smope.data.unpack._LEAST", 1000)
+    archive = tar(tmp_path / "set.tar", ("set/a.txt", b"a" * 900), ("set/b.txt", bytes(10_000_000)), mode="w:gz")
+    with pytest.raises(AssetError, match="more than 20 times its size"):
+        unpack(archive, "set", tmp_path / "out" / "set", lambda filling: None)
+    assert names(tmp_path / "out") == []

@@ -183,6 +183,8 @@ def test_an_adapter_that_names_a_file_of_weights_has_it_ignored(whole: Path, pla
         (lambda v: (v["preprocessing"].update(size=2048), v["config"]["backbone"].update(image_size=2048)), "image_size"),
         (lambda v: (v["preprocessing"].update(size=1024), v["config"]["backbone"].update(image_size=1024)), "image_size must be at most"),
         (lambda v: v["config"].update(threads=10**9), "threads"),
+        (lambda v: v["config"]["train"].update(batch_size=10**6), r"train\.batch_size must be at most 1,024"),
+        (lambda v: v["config"].update(eval_batch_size=10**6), "eval_batch_size must be at most 1,024"),
         (lambda v: v["config"]["method"].pop("name"), "names no method"),
         (lambda v: v["names"].__setitem__(0, "cup\x1b[2J"), "control character"),
         (lambda v: v["names"].__setitem__(0, "fox"), "same class twice"),
@@ -192,6 +194,11 @@ def test_an_adapter_that_names_a_file_of_weights_has_it_ignored(whole: Path, pla
 def test_a_document_that_asks_for_too_much_is_refused(whole: Path, place: Path, change: Any, words: str) -> None:
     with pytest.raises((AdapterError, ConfigError), match=words):
         ContinualClassifier.load(rewritten(whole, place, change))
+
+
+def test_processes_that_the_machine_has_no_cores_for_are_not_started(whole: Path, place: Path) -> None:
+    loaded = ContinualClassifier.load(rewritten(whole, place, lambda values: values["config"]["data"].update(workers=256)))
+    assert loaded._body is not None and loaded._body.config.data.workers <= (os.cpu_count() or 1)
 
 
 def test_threads_that_the_machine_has_not_are_not_made(whole: Path, place: Path) -> None:

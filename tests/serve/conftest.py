@@ -95,6 +95,7 @@ def listening(model: Model, limits: Limits | None = None, **options: Any) -> Ite
             wait_for(lambda: server.started)
             yield port
         finally:
+            app.stop()  # as `serve` does
             server.should_exit = True
             thread.join(30)
 

@@ -120,8 +120,14 @@ def test_a_session_is_a_cookie_that_scripts_and_others_cannot_use(serve: Serve, 
         given = client.post("/session", headers={"authorization": f"Bearer {TOKEN}"})
         assert given.status_code == 204
         cookie = given.headers["set-cookie"].lower()
-        assert "httponly" in cookie and "samesite=strict" in cookie and "smope-8000=" in cookie
+        assert "httponly" in cookie and "samesite=strict" in cookie and "smope-8000=" in cookie and "secure" not in cookie
+        assert TOKEN not in cookie, "who reads the cookie must not have the token"
         assert client.get("/classes").status_code == 200
+        shown = {"authorization": f"Bearer {TOKEN}", "x-forwarded-proto": "https"}
+        assert "secure" in client.post("/session", headers=shown).headers["set-cookie"].lower()
+        client.cookies.clear()
+        assert client.get("/classes", headers={"cookie": f"smope-8000={TOKEN}"}).status_code == 401
+        client.post("/session", headers={"authorization": f"Bearer {TOKEN}"})
         assert client.post("/undo", headers={"origin": "http://evil.example"}).status_code == 403
 
 

@@ -391,3 +391,15 @@ def test_a_server_that_has_ended_leaves_nothing_beside_the_model(shop: Path) -> 
     with serving(shop), pytest.raises(CheckpointError, match="Another server"), serving(shop):
         pass
     assert sorted(shop.parent.iterdir()) == before
+
+
+def test_event_streams_cannot_take_all_connections(serve: Serve, shop: Path) -> None:
+    with serve(shop, Limits(niceness=0, event_streams=0)) as client:
+        job = client.post("/learn", **lesson("red", count=1)).json()["id"]
+        answer = client.get(f"/jobs/{job}/events")
+        assert answer.status_code == 429 and f"/jobs/{job}" in answer.json()["remedy"]
+        finished(client, job)
+    with serve(shop) as client:
+        job = client.post("/undo").json()["id"]
+        for _ in range(Limits().event_streams + 1):  # those that have ended are counted no longer
+            assert client.get(f"/jobs/{job}/events").status_code == 200

@@ -360,7 +360,8 @@ def test_on_a_phone_nothing_runs_over_the_edge(visit: Open) -> None:
 def test_the_token_opens_the_page_and_a_wrong_one_does_not(visit: Open, taught_file: Path, tmp_path: Path) -> None:
     shutil.copy(taught_file, tmp_path)
     token = "a-100%-long-enough-token"
-    with server(tmp_path / "shop.smope", f"--token={token}") as guarded:
+    (tmp_path / "token").write_text(token)
+    with server(tmp_path / "shop.smope", f"--token={tmp_path / 'token'}") as guarded:
         assert guarded.endswith("#token=a-100%25-long-enough-token")
         page = visit(at=guarded.split("#")[0])
         expect(page.get_by_label("Token")).to_be_visible()

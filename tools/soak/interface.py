@@ -48,6 +48,11 @@ class Seen:
         return f"{self.requests:,} requests: " + ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
 
 
+def _secret(folder: Path) -> Path:
+    (path := folder / "token").write_text(_TOKEN)
+    return path
+
+
 def is_installed() -> bool:
     """Whether Schemathesis is there; it belongs to the extra 'dev'."""
     return importlib.util.find_spec("schemathesis") is not None
@@ -59,7 +64,7 @@ def tried(seconds: int, seed: int = 0, phases: str = "coverage,fuzzing,stateful"
     with tempfile.TemporaryDirectory(prefix="smope-soak-") as scratch:
         file = Path(scratch) / "shop.smope"
         _teach(file, Path(scratch) / "pictures")
-        with load_test.server(file, f"--token={_TOKEN}") as (address, _):
+        with load_test.server(file, f"--token={_secret(Path(scratch))}") as (address, _):
             shown = {"Authorization": f"Bearer {_TOKEN}", "Connection": "close"}  # a kept one may be closed as it is used again
             with httpx.Client(base_url=address, headers=shown, timeout=120, trust_env=False) as client:
                 while client.get("/health").json()["status"] != "ok":

@@ -1,6 +1,7 @@
 """Memory over thirty tiny tasks: after the first few, what the process holds must not grow with them.
 
 PYTHONPATH=tools python -m soak.memory smope l2p
+PYTHONPATH=tools python -m soak.memory --updates 200    # of one classifier, with fifteen predictions after each
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -95,8 +97,35 @@ def grown(scratch: Path, name: str = "smope") -> Grown:
     return Grown(later - resident, later_tensors - tensors)
 
 
+def updated(updates: int) -> list[float]:
+    """MB that the process holds after each tenth of so many updates of a classifier of 20 classes."""
+    from smope.classifier import ContinualClassifier
+
+    dice, held = np.random.default_rng(0), []
+
+    def draw(number: int) -> Image.Image:
+        base = np.array([number * 37 % 196, number * 91 % 196, number * 13 % 196])
+        return Image.fromarray((dice.integers(0, 60, (20, 20, 3)) + base).astype(np.uint8))
+
+    with tempfile.TemporaryDirectory(prefix="smope-memory-") as scratch:
+        classifier = ContinualClassifier("vit-tiny-test", image_size=16, overrides=["threads=1"])
+        for update in range(updates):
+            numbers = (update % 20, (update + 1) % 20)
+            classifier.learn([(draw(number), f"class {number}") for number in numbers for _ in range(6)])
+            classifier.save(Path(scratch) / "shop.smope")
+            for _ in range(15):
+                classifier.classify(draw(update % 20))
+            if (update + 1) % max(1, updates // 10) == 0:
+                gc.collect()
+                held.append(_resident() / 1e6)
+    return held
+
+
 def main() -> None:
     """Say what each method grew by."""
+    if sys.argv[1:2] == ["--updates"]:
+        print("MB held:", ", ".join(f"{held:.0f}" for held in updated(int(sys.argv[2]))))
+        return
     for name in sys.argv[1:] or ["smope"]:
         with tempfile.TemporaryDirectory(prefix="smope-memory-") as scratch:
             seen = grown(Path(scratch), name)

@@ -22,6 +22,7 @@ from smope.progress import Progress
 PREFERRED, FALLBACK = "dinov2-s14-reg", "dinov2-s14-reg-mri"
 #: of a picture: attention grows with their square, and a file may ask for any number. DINOv2's own 518 pixels are 1,370.
 MOST_TOKENS = 2048
+_MOST_PICTURES = 1024  #: in a batch, likewise
 
 
 def embody(
@@ -36,7 +37,7 @@ def embody(
     """A new classifier's frozen part, and what the user should know of how it was chosen."""
     chosen, vit, notes = _choose(backbone, image_size, file, progress)
     config = plan(chosen, method, image_size, seed, overrides)
-    _check_tokens(config)
+    _check_sizes(config)
     if vit is None:
         vit = _load(config, file, progress)
     data = config.data
@@ -51,7 +52,7 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
     Weights that are in memory already, in `lent`, are shared where they are the right ones, in the right place.
     """
     config, transform = document.config, Transform(**document.preprocessing.model_dump())
-    _check_tokens(config, f"{place}: ")
+    _check_sizes(config, f"{place}: ")
     if lent is not None and (lent.fingerprint, lent.config.backbone.image_size, lent.runtime.device) == (
         document.backbone.fingerprint,
         config.backbone.image_size,
@@ -70,7 +71,7 @@ def embody_stored(document: Document, place: str, file: str | Path | None, progr
     return _body(config, document.settings, vit, seen, transform)
 
 
-def _check_tokens(config: RunConfig, where: str = "") -> None:
+def _check_sizes(config: RunConfig, where: str = "") -> None:
     name, size = config.backbone.name, config.backbone.image_size
     shape = backbone_info(name).shape
     if (tokens := shape.tokens(size)) > MOST_TOKENS:
@@ -79,10 +80,17 @@ def _check_tokens(config: RunConfig, where: str = "") -> None:
             f"{where}image_size must be at most {most} for {name}, got {size} ({tokens:,} tokens a picture).",
             "Teach a classifier with smaller pictures.",
         )
+    for field, size in (("train.batch_size", config.train.batch_size), ("eval_batch_size", config.eval_batch_size)):
+        if size > _MOST_PICTURES:
+            raise ConfigError(
+                f"{where}{field} must be at most {_MOST_PICTURES:,}, got {size:,}.", "Teach a classifier with smaller batches."
+            )
 
 
 def _body(config: RunConfig, settings: Settings, vit: FrozenViT, fingerprint: str, transform: Transform) -> Body:
-    runtime = SingleProcess(config.device, min(config.threads, os.cpu_count() or 1), config.precision)  # a file may ask for any number
+    cores = os.cpu_count() or 1  # a file may ask for any number of threads and processes
+    config = config.model_copy(update={"data": config.data.model_copy(update={"workers": min(config.data.workers, cores)})})
+    runtime = SingleProcess(config.device, min(config.threads, cores), config.precision)
     vit.checkpointing = config.train.checkpointing
     return Body(config, settings, vit.to(runtime.device), fingerprint, transform, runtime)
 

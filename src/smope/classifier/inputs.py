@@ -26,7 +26,7 @@ from smope.data import ImageRef, ImageSet, InMemory, Skipped
 from smope.data.decoding import Pixels, is_picture
 from smope.data.folder import NESTED, OUTSIDE, class_folders
 from smope.data.images import Source
-from smope.data.reader import Reader
+from smope.data.reader import Reader, own_reader
 from smope.errors import DataError
 from smope.labels import check_name
 from smope.progress import SILENT, Progress
@@ -77,7 +77,7 @@ class _OnDemand:
     size: int
 
     def pixels(self) -> Pixels:
-        return open_picture(self.item.picture, self.item.name, self.size)
+        return open_picture(self.item.picture, self.item.name, self.size, own_reader)
 
     def sha256(self) -> str:
         return InMemory(self.pixels()).sha256()

@@ -32,10 +32,10 @@ def open_picture(picture: Picture, name: str, size: int, reader: Callable[[], Re
     if reader is not None and isinstance(picture, (str, os.PathLike, bytes)):
         return reader().read(picture if isinstance(picture, bytes) else _file(Path(picture), name), name, room(size))
     if isinstance(picture, (str, os.PathLike)):
-        pixels_HW3 = decode_stream(_file(Path(picture), name), name)
-    elif isinstance(picture, bytes):
-        pixels_HW3 = decode_stream(io.BytesIO(picture), name)
-    elif isinstance(picture, Image.Image):
+        return decode_stream(_file(Path(picture), name), name, room=room(size))
+    if isinstance(picture, bytes):
+        return decode_stream(io.BytesIO(picture), name, room=room(size))
+    if isinstance(picture, Image.Image):
         pixels_HW3 = _from_pillow(picture, name)
     elif isinstance(picture, np.ndarray):
         pixels_HW3 = _from_array(picture, name)

@@ -121,4 +121,9 @@ class _Csv:
 
     def __call__(self, name: str, answer: Answer) -> None:
         unknown = "" if answer.unknown is None else str(answer.unknown).lower()
-        self._writer.writerow([name, answer.label, f"{answer.probability:.6f}", unknown])
+        self._writer.writerow([_plain(name), _plain(answer.label), f"{answer.probability:.6f}", unknown])
+
+
+def _plain(cell: str) -> str:
+    """`cell`, or its quotation where a spreadsheet would take it for a formula."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import webbrowser
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +27,9 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="SMOPE_TOKEN", help="Every client must send it.", show_default="none on this machine; else one is made and shown"
+            metavar="auto|FILE",
+            help="Ask every client for a token: one made for this run, or the one in a file. $SMOPE_TOKEN may hold it too.",
+            show_default="none on this machine; else auto",
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
@@ -46,14 +50,30 @@ def serve(
         option = next(iter(chosen)).replace("overrides", "set").replace("_", "-")
         raise ConfigError(f"{file} is there already and keeps its settings.", f"Leave --{option} out, or name a new file.")
     console = stdout()
-    where = Where(host, port, token).guarded()
+    own = _token(token)
+    where = Where(host, port, own, token == "auto").guarded()
 
     def listening(address: str) -> None:
         say(console, f"{file} at {address}", "bold")
-        if not where.is_local and token is None:
+        if where.token is not None and own is None:
             say(console, "Others need the part after # too: it is the token, made for this run.")
         say(console, "Ctrl-C ends it.", "dim")
         if open_page:
             webbrowser.open(address)
 
     serve(file, where, chosen, backbone_file, listening)
+
+
+def _token(given: str | None) -> str | None:
+    """The token that the user chose. Never a word of the command line, which everyone on the machine can read."""
+    if given == "auto":
+        return None
+    if given is None:
+        return os.environ.get("SMOPE_TOKEN") or None
+    try:
+        return Path(given).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        raise ConfigError(
+            "--token must be 'auto' or a file that holds the token, and there is no such file.",
+            "Write the token into a file, or into the environment as SMOPE_TOKEN: everyone on this machine can read the command line.",
+        ) from None

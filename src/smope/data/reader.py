@@ -36,12 +36,18 @@ class TooMuch(DataError):
     """A picture needs more time or pixels than this reader gives."""
 
 
+class TooSlow(TooMuch):
+    """It has taken all of its time or memory, and its process has ended."""
+
+
 class Reader:
     """One such process, started when it is needed. For one thread, but for `close`, which another may call at any time."""
 
-    def __init__(self, seconds: float = SECONDS, pixels: int = PIXEL_LIMIT) -> None:
-        self._seconds, self._pixels = seconds, pixels
+    def __init__(self, seconds: float = SECONDS, pixels: int = PIXEL_LIMIT, niceness: int = 0) -> None:
+        """`niceness` is how much more readily than this process it gives way to others."""
+        self._seconds, self._pixels, self._niceness = seconds, pixels, niceness
         self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
         self._is_closed = False
         self._busy, self._starting = threading.Lock(), threading.Lock()
 
@@ -59,8 +65,17 @@ class Reader:
                 raise (TooMuch if told["large"] else DataError)(*told["error"])
             if pixels is None:
                 self._end(process)
-                raise TooMuch(f"Cannot read '{name}' as a picture: it takes more time or memory than a picture may.", _REMEDY)
+                raise TooSlow(f"Cannot read '{name}' as a picture: it takes more time or memory than a picture may.", _REMEDY)
             return pixels
+
+    def start(self) -> None:
+        """Have its process ready, so that no picture waits for it."""
+        with self._busy, suppress(TooMuch):
+            self._running()
+
+    def __del__(self) -> None:
+        if self._process is not None and self._owner == os.getpid():
+            self._end(self._process)
 
     def close(self) -> None:
         """End it, also in the middle of a picture."""
@@ -95,12 +110,14 @@ class Reader:
         with self._starting:
             if self._is_closed:
                 raise TooMuch("The reader of pictures is closed.", "Ask again.")
+            if self._owner != os.getpid():  # a fork: the process is the parent's, and so is what its pipes carry
+                self._process, self._owner = None, os.getpid()
             if self._process is not None and self._process.poll() is not None:
                 self._end(self._process)
             if self._process is None:
                 run = f"import sys, runpy; sys.path[:] = {sys.path!r}; runpy.run_path({reader_child.__file__!r}, run_name='__main__')"
                 self._process = subprocess.Popen(
-                    [sys.executable, "-c", run, str(self._seconds)],
+                    [sys.executable, "-c", run, str(self._seconds), str(self._niceness)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -119,3 +136,18 @@ class Reader:
             if pipe is not None:
                 with suppress(OSError):  # what was not yet sent cannot be
                     pipe.close()
+
+
+class _Own(threading.local):
+    """A reader for each thread; it ends with its thread."""
+
+    def __init__(self) -> None:
+        self.reader = Reader()
+
+
+_OWN = _Own()
+
+
+def own_reader() -> Reader:
+    """Return this thread's reader, which nobody need close."""
+    return _OWN.reader

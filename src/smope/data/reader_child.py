@@ -25,10 +25,12 @@ def main() -> None:
     sys.modules["smope.data"] = package
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    seconds = float(sys.argv[1])
+    seconds, niceness = float(sys.argv[1]), int(sys.argv[2])
     from smope.data.decoding import prepare
 
     prepare()
+    if hasattr(os, "nice"):
+        os.nice(niceness)
     _limit_memory()
     answers.write(b"ready\n")
     answers.flush()
@@ -41,18 +43,19 @@ def main() -> None:
 
 
 def _answer(order: dict[str, Any], data: bytes | None, answers: BinaryIO) -> None:
-    from smope.data.decoding import TooLarge, decode_stream, reduced
+    from smope.data.decoding import TooLarge, decode_stream
     from smope.errors import DataError
 
     told: dict[str, Any]
-    pixels = b""
+    pixels: bytes | memoryview = b""
     try:
         source = io.BytesIO(data) if data is not None else Path(order["path"])
-        found_HW3 = reduced(decode_stream(source, order["name"], order["pixels"]), order["room"])
-        told, pixels = {"shape": found_HW3.shape}, found_HW3.tobytes()
+        found_HW3 = decode_stream(source, order["name"], order["pixels"], order["room"])
+        told, pixels = {"shape": found_HW3.shape}, found_HW3.data
     except DataError as error:
         told = {"error": [error.problem, error.remedy], "large": isinstance(error, TooLarge)}
-    answers.write(json.dumps(told).encode() + b"\n" + pixels)
+    answers.write(json.dumps(told).encode() + b"\n")
+    answers.write(pixels)
     answers.flush()
 
 

@@ -72,7 +72,11 @@ def make_app(model: Model, rules: Rules, limits: Limits | None = None) -> Gate:
         method, route = scope["method"], getattr(scope.get("route"), "path", "other")
         metrics.request(method if method in _METHODS else "other", route, status)
 
-    return Gate(app, rules, limits, count, learner.stop)
+    def stop() -> None:
+        learner.stop()
+        desk.batcher.stop()
+
+    return Gate(app, rules, limits, count, stop)
 
 
 def _methods(path: str) -> list[str]:
@@ -91,10 +95,11 @@ async def _keep_fresh(model: Model, learner: Learner) -> None:
 
 def _give_sessions(app: FastAPI) -> None:
     @app.post("/session", status_code=204, tags=["page"])
-    async def session(response: Response, desk: AtDesk) -> None:
+    async def session(request: Request, response: Response, desk: AtDesk) -> None:
         """Trade the token (`Authorization: Bearer`) for a cookie, so that the page's links and event streams carry it."""
         if desk.rules.token is not None:
-            response.set_cookie(desk.rules.cookie, desk.rules.token, httponly=True, samesite="strict", path="/")
+            packed = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))  # said by a proxy that speaks TLS for us
+            response.set_cookie(desk.rules.cookie, desk.rules.session, httponly=True, samesite="strict", secure=packed, path="/")
 
 
 def _tell_errors(app: FastAPI) -> None:

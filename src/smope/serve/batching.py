@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from smope.errors import DataError
 from smope.serve.limits import Limits, not_now, too_much
-from smope.serve.reading import Lanes, Unread
+from smope.serve.reading import Asker, Lanes, Unread
 
 if TYPE_CHECKING:
     from smope.classifier import Answer, ContinualClassifier
@@ -47,10 +47,14 @@ class Batcher:
         self._under_way = 0
         self._thread.start()
 
-    def close(self) -> None:
-        self._queue.put(None)
+    def stop(self) -> None:
+        """End the reading of pictures, so that no answer holds up the server's end."""
         if self._lanes is not None:
             self._lanes.close()
+
+    def close(self) -> None:
+        self.stop()
+        self._queue.put(None)
         self._thread.join(timeout=_END_SECONDS)
 
     @property
@@ -64,7 +68,7 @@ class Batcher:
             raise too_much("Too many pictures are waiting for an answer.")
         self._under_way += len(pictures)
         try:
-            asker = object()
+            asker = Asker()
             answers = asyncio.gather(*[self._classify(Unread(asker, classifier, name, data)) for name, data in pictures])
             return list(await asyncio.wait_for(answers, self._limits.answer_seconds))
         except asyncio.TimeoutError:

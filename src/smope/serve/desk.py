@@ -27,6 +27,7 @@ class Desk:
     learner: Learner
     batcher: Batcher
     budget: Budget
+    streams: int = 0  #: of events, open now
 
     def job(self, number: str) -> Job:
         """A job by its id."""

@@ -4,7 +4,8 @@
   loopback's names, and the one we were told to listen on, are answered.
 - **Origin.** A page of another origin can send a form to us without asking. What its browser says of it (Origin, Sec-Fetch-Site) must
   be us.
-- **Token.** Asked for wherever there is one: as `Authorization: Bearer`, or as the cookie that `/session` gives the page for it.
+- **Token.** Asked for wherever there is one: as `Authorization: Bearer`, or as the cookie that `/session` gives the page for it, which
+  is another secret, made anew by each server.
 - **Limits.** Bytes and seconds of a body, counted as they come. Nothing is unpacked: a few bytes could become any number.
 - **Headers** of every answer: a page that may load nothing but its own files, and be framed by nobody.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -54,6 +55,7 @@ class Rules:
     port: int = 8000
     is_local: bool = True
     token: str | None = None
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)  #: what the cookie holds
 
     @property
     def cookie(self) -> str:
@@ -117,9 +119,14 @@ class Gate:
 
     def _is_known(self, headers: Headers) -> bool:
         kind, _, shown = headers.get("authorization", "").partition(" ")
-        offers = [shown.strip()] if kind.lower() == "bearer" else []
-        offers += [value for line in headers.getlist("cookie") for key, value in cookie_parser(line).items() if key == self._rules.cookie]
-        return any(secrets.compare_digest(offer.encode(), (self._rules.token or "").encode()) for offer in offers)
+        offers = [(shown.strip(), self._rules.token or "")] if kind.lower() == "bearer" else []
+        offers += [
+            (value, self._rules.session)
+            for line in headers.getlist("cookie")
+            for key, value in cookie_parser(line).items()
+            if key == self._rules.cookie
+        ]
+        return any(secrets.compare_digest(offer.encode(), secret.encode()) for offer, secret in offers)
 
 
 def _limited(receive: Receive, most: int, seconds: float, limits: Limits) -> Receive:

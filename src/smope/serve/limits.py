@@ -17,9 +17,9 @@ KILO, MEGA = 1 << 10, 1 << 20
 class Limits:
     """Sizes in bytes, times in seconds; the limit on pixels is that of all pictures: `smope.data.decoding.PIXEL_LIMIT`."""
 
-    picture_bytes: int = 32 * MEGA
+    picture_bytes: int = 48 * MEGA  #: a telephone's 108 megapixels take up to 40
     predict_pictures: int = 32  #: in one request
-    predict_bytes: int = 64 * MEGA
+    predict_bytes: int = 96 * MEGA
     learn_pictures: int = 2_000
     learn_bytes: int = 1024 * MEGA
     other_bytes: int = 64 * KILO
@@ -35,6 +35,7 @@ class Limits:
     connections: int = 200
     waiting_pictures: int = 512
     waiting_jobs: int = 8
+    event_streams: int = 40  #: each keeps a connection
     niceness: int = 10  #: by which the process that learns is nicer than this one
 
     def body(self, path: str) -> tuple[int, float]:

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from smope.errors import DataError
 from smope.serve import answers
 from smope.serve.desk import EVENTS, WATCHED, AtDesk, form, problems
-from smope.serve.limits import Refusal
+from smope.serve.limits import Refusal, too_much
 from smope.serve.teacher import MANIFEST
 from smope.serve.uploads import Form, Picture, in_memory, read_form
 
@@ -102,14 +102,20 @@ async def cancel(job: str, desk: AtDesk) -> answers.JobState:
     return desk.state_of(found)
 
 
-@router.get("/jobs/{job}/events", tags=["teach"], response_class=StreamingResponse, responses={**problems(404), 200: _STREAM})
+@router.get("/jobs/{job}/events", tags=["teach"], response_class=StreamingResponse, responses={**problems(404, 429), 200: _STREAM})
 async def events(job: str, desk: AtDesk) -> StreamingResponse:
     """Server-sent events: the job's state whenever it changes, until its end."""
     found = desk.job(job)
+    if desk.streams >= desk.limits.event_streams:
+        raise too_much("Too many event streams are open.", f"Ask /jobs/{job} from time to time instead.")
 
     async def lines() -> AsyncIterator[str]:
-        async for changed in found.watch(_ALIVE_SECONDS):
-            yield f"data: {desk.state_of(found).model_dump_json()}\n\n" if changed else ": still here\n\n"
+        desk.streams += 1
+        try:
+            async for changed in found.watch(_ALIVE_SECONDS):
+                yield f"data: {desk.state_of(found).model_dump_json()}\n\n" if changed else ": still here\n\n"
+        finally:
+            desk.streams -= 1
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 

@@ -36,11 +36,12 @@ def address(host: str, port: int) -> str:
 
 @dataclass(frozen=True)
 class Where:
-    """Where to listen, and what must be shown there; a token is made for a place that others can reach."""
+    """Where to listen, and what must be shown there; a token is made for a place that others can reach, and where one is wanted."""
 
     host: str = "127.0.0.1"
     port: int = 8000
     token: str | None = None
+    wants_token: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -57,7 +58,7 @@ class Where:
             )
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and not set(self.token) & set(' ;,"\\')):
             raise ConfigError("The token holds a letter that a header cannot carry.", "Use plain letters, digits, '-' and '_'.")
-        if self.token is None and not self.is_local:
+        if self.token is None and (self.wants_token or not self.is_local):
             return Where(self.host, self.port, secrets.token_urlsafe(24))
         return self
 

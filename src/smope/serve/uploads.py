@@ -138,6 +138,8 @@ async def read_form(
         if isinstance(error, FormParserError):
             raise Refusal(400, f"The form cannot be read: {error}.", _HOW) from None
         raise
+    finally:
+        del reader.parser  # it knows its reader: together they would keep the pictures until a garbage collection
     return reader.form
 
 

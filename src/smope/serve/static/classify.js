@@ -79,12 +79,13 @@ async function one(file, teach, before) {
 }
 
 function csv() {
+  const plain = (value) => (/^[=+\-@\t\r]/.test(value) ? `'${value}` : value); // a spreadsheet would take it for a formula
   const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
   const lines = [["path", "label", "probability", "unknown", "error"]];
   for (const told of [...answers.values()].filter(Boolean)) {
     lines.push([told.name, told.label ?? "", told.top?.[0]?.probability.toFixed(6) ?? "", told.unknown ?? "", told.error ?? ""]);
   }
-  const blob = new Blob([lines.map((line) => line.map(String).map(quoted).join(",")).join("\n") + "\n"], { type: "text/csv" });
+  const blob = new Blob([lines.map((line) => line.map(String).map(plain).map(quoted).join(",")).join("\n") + "\n"], { type: "text/csv" });
   const link = make("a", { href: URL.createObjectURL(blob), download: "predictions.csv" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
