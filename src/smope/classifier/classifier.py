@@ -22,6 +22,7 @@ from smope.classifier import adapter, teaching
 from smope.classifier.adapter import AdapterError, Document, Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import Experts, experts
+from smope.classifier.comparing import Difference, difference
 from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.frozen import embody, embody_stored
 from smope.classifier.inputs import listed, read_all
@@ -115,18 +116,33 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """Make class `name` a part of class `into`."""
         self._change(teaching.merge(self._ready(), self._known(), name, into, self.progress))
 
-    def undo(self) -> None:
-        """Go back one update; a rename, a removal or a merge counts as one.
+    def undo(self, to: int | None = None) -> None:
+        """Go back one change, or to how it was after change `to`: an update, a rename, a removal and so on each count as one.
 
-        One step is kept in memory; after it come the file that this was loaded from, and the one kept beside it.
+        One step is kept in memory; after it come the file that this was loaded from, and the five kept beside it.
         """
+        if to is not None:
+            self._undo_to(to)
+            return
         if self._before is not None:
             self._knowledge, self._before = self._before, None
             return
         earlier = self._stored_before()
         if earlier is None:
-            raise AdapterError("There is no update to go back on.", "One step is kept: that before the last update.")
+            raise AdapterError("There is no update to go back on.", "One step is kept in memory, and five beside the file.")
         self._knowledge = earlier
+
+    def _undo_to(self, number: int) -> None:
+        now = len(self.history)
+        if number == now:
+            return
+        if self._before is not None and len(self._before.history) == number:
+            self._knowledge, self._before = self._before, None
+            return
+        earlier = self._stored_before(number)
+        if earlier is None:
+            raise AdapterError(f"The classifier as it was after change {number} is not kept.", "See: smope log FILE.smope")
+        self._knowledge, self._before = earlier, None
 
     # -- asking ----------------------------------------------------------------------------------------------------------
 
@@ -216,6 +232,10 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             return False
         return self._body.settings.calibrates(self._knowledge.calibration.pictures)
 
+    def diff(self, earlier: ContinualClassifier) -> Difference:
+        """Say what changed since an earlier state of this classifier, or between any two: classes, accuracies, confusions."""
+        return difference(earlier._known(), self._known())
+
     def __str__(self) -> str:
         if not self.classes:
             return "a classifier that knows nothing yet"
@@ -288,14 +308,16 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def _change(self, knowledge: Knowledge) -> None:
         self._before, self._knowledge = self._knowledge, knowledge
 
-    def _stored_before(self) -> Knowledge | None:
-        """The file this came from, where it was taught more since; else the one before it. Either must tell a part of the same story."""
+    def _stored_before(self, number: int | None = None) -> Knowledge | None:
+        """The file this came from, where it was taught more since; else one kept beside it. Each must tell a part of the same story."""
         if self._file is None or self._knowledge is None:
             return None
         mine = self._knowledge.history
-        for file in filter(Path.is_file, (self._file, adapter.before(self._file))):
+        for file in filter(Path.is_file, (self._file, *adapter.earlier(self._file))):
             document, tensors = adapter.read(file)
             earlier = tuple(document.history)
+            if number is not None and len(earlier) != number:
+                continue
             if len(earlier) < len(mine) and earlier == mine[: len(earlier)]:
                 return from_document(self._ready(), document, tensors, str(file))
         return None

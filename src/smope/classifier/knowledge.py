@@ -59,7 +59,9 @@ class Knowledge:
     places: Places  #: empty where the head says what is none of these
     held: Held  #: empty where the head is trained: features of pictures move with the prompts
     choices: Mapping[int, Tensor] = field(default_factory=dict)  #: head row -> how often each expert was chosen; see `choosing`
-    memory: dict[str, Any] = field(default_factory=dict, compare=False)  #: computed from head and `held`; copies that change neither share it
+    memory: dict[str, Any] = field(
+        default_factory=dict, compare=False
+    )  #: computed from head and `held`; copies that change neither share it
 
     @cached_property
     def updates(self) -> int:

@@ -55,6 +55,8 @@ app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.
 app.command("serve", rich_help_panel=_TEACH, epilog=serve.EXAMPLES)(serve.serve)
 app.command("info", rich_help_panel=_LOOK, epilog="Example: smope info shop.smope")(learn.info)
 app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smope")(learn.undo)
+app.command("log", rich_help_panel=_LOOK, epilog="Example: smope log shop.smope")(learn.log)
+app.command("diff", rich_help_panel=_LOOK, epilog="Example: smope diff shop.smope 3 5")(learn.diff)
 app.command("rename", rich_help_panel=_TEACH, epilog="Example: smope rename shop.smope ketle kettle")(mend.rename)
 app.command("merge", rich_help_panel=_TEACH, epilog="Example: smope merge shop.smope mugs cups")(mend.merge)
 app.command("remove", rich_help_panel=_TEACH, epilog="Example: smope remove shop.smope kettle")(mend.remove)
