@@ -133,7 +133,7 @@ def by_processes(folder: Path, tasks: list[list[str]]) -> bool:
 
 
 def pace() -> dict[str, Any]:
-    """Seconds of learning and of asking about the same pictures, interleaved: on the clock, and in processor time, which other work disturbs less."""
+    """Seconds of learning and of asking about the same pictures, interleaved: on the clock, and of the processor."""
     small = load_dataset("cifar-10-small")
     chosen = some_of_each(small.train, 24)
     classes = sorted(chosen)

@@ -47,3 +47,18 @@ def test_what_differs_is_told(call: Call, shop: Path) -> None:
     assert "after change 1 -> after change 3" in done.output and "new: crate, blue" in done.output and "gone: red box" in done.output
     assert "new: blue box" in call("diff", "shop.smope", "1", "2").output
     assert call("diff", "shop.smope", "5").exit_code == 2
+
+
+def test_two_adapters_are_added_and_a_picture_is_forgotten(call: Call, shop: Path, shapes: Path, tmp_path: Path) -> None:
+    done = call("learn", "other.smope", tmp_path / "blue", "--backbone=vit-tiny-test", "--image-size=16", "--set=threads=1")
+    assert done.exit_code == 0, done.output
+    done = call("add", "shop.smope", "other.smope", "-o", "both.smope")
+    assert done.exit_code == 0 and "both.smope knows 6 classes of" in done.output, done.output
+    assert "added a classifier of 3 classes" in call("log", "both.smope").output
+    assert call("add", "shop.smope", "-o", "both.smope").exit_code == 2
+    picture = shapes / "train/red disc/0.png"
+    done = call("forget", "shop.smope", picture)
+    assert done.exit_code == 0 and "taught as 'red disc': 8 -> 7 pictures" in " ".join(done.output.split()), done.output
+    again = call("forget", "shop.smope", picture)
+    assert again.exit_code == 2 and "was never taught" in again.stderr
+    assert call("undo", "shop.smope").exit_code == 0 and call("forget", "shop.smope", picture).exit_code == 0

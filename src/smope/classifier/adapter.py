@@ -1,8 +1,9 @@
 """The adapter file `*.smope`: one safetensors file with a JSON document and a hash in its header.
 
 It holds all that learning made, and no picture. It is replaced by rename, so it is never half there; the last five files that were there
-before lie beside it, `<name>.before`, `<name>.before2` and so on: ways back. What the hash does not fit is refused; a file from before there was one is read as it is.
-A newer format than this program's is refused, an older one is carried over step by step by the functions of `MIGRATIONS`.
+before lie beside it, `<name>.before`, `<name>.before2` and so on: ways back. What the hash does not fit is refused; a file from before
+there was one is read as it is. A newer format than this program's is refused, an older one is carried over step by step by the functions
+of `MIGRATIONS`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Preprocessing(Section):
 class Entry(Section):
     """One line of an adapter's history."""
 
-    what: Literal["learn", "rename", "remove", "merge"]
+    what: Literal["learn", "rename", "remove", "merge", "add", "forget"]
     when: str  #: UTC, ISO 8601
     classes: list[str]  #: learned; or the names before and after; or what was taken out; or merged, and into what
     new: list[str] = Field(default_factory=list)  #: of the classes learned, those not known before
@@ -113,7 +114,13 @@ class Entry(Section):
         if self.what == "learn":
             more = f" and {len(self.classes) - 3} more" if len(self.classes) > 3 else ""
             return f"learned {', '.join(self.classes[:3])}{more} ({self.pictures} pictures)"
-        joined = {"rename": f"renamed {first} to {second}", "merge": f"merged {first} into {second}"}
+        if self.what == "add":
+            return f"added a classifier of {len(self.classes)} classes ({self.pictures} pictures)"
+        joined = {
+            "forget": f"forgot a picture of {first}",
+            "rename": f"renamed {first} to {second}",
+            "merge": f"merged {first} into {second}",
+        }
         return joined.get(self.what, f"removed {first}")
 
 
@@ -237,6 +244,8 @@ def accuracies(history: Iterable[Entry]) -> dict[str, float]:
     for entry in history:
         if entry.what == "learn":
             known |= entry.accuracies
+            continue
+        if entry.what in ("add", "forget"):
             continue
         moved = known.pop(entry.classes[0], None)
         if entry.what == "rename" and moved is not None:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import Experts, experts
 from smope.classifier.comparing import Difference, difference
 from smope.classifier.estimator import EstimatorVerbs
+from smope.classifier.forgetting import Receipt, removed
 from smope.classifier.frozen import embody, embody_stored
 from smope.classifier.inputs import listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
@@ -108,9 +110,30 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """Give a class another name."""
         self._change(teaching.rename(self._known(), old, new))
 
-    def remove(self, name: str) -> None:
-        """Take a class out: it is never predicted again, and what was remembered of it is gone."""
-        self._change(teaching.remove(self._ready(), self._known(), name))
+    def remove(self, name: str) -> Receipt:
+        """Take a class out: it is never predicted again, and what was remembered of it is gone. The receipt says what is left."""
+        known = self._known()
+        (row,) = known.labels.rows([name])
+        self._change(teaching.remove(self._ready(), known, name))
+        return removed(known, name, row)
+
+    def forget(self, picture: Picture, name: str | None = None) -> Receipt:
+        """Take out one picture that was taught, as if it never had been. It must be the very picture; `name` is its class.
+
+        The class is needed only where a file of an older smope does not list its pictures. With its last picture a class is gone.
+        """
+        less, receipt = teaching.forget(self._ready(), self._known(), picture, name)
+        self._change(less)
+        return receipt
+
+    def __add__(self, other: ContinualClassifier) -> ContinualClassifier:
+        """Return a new classifier that knows what both know, as if one had learned all pictures. Both need the same backbone and settings."""
+        if not isinstance(other, ContinualClassifier):
+            return NotImplemented
+        made = copy.copy(self)
+        made._knowledge = teaching.add(self._ready(), self._known(), other._ready(), other._known())
+        made._before, made._file = None, None
+        return made
 
     def merge(self, name: str, into: str) -> None:
         """Make class `name` a part of class `into`."""

@@ -60,6 +60,8 @@ app.command("diff", rich_help_panel=_LOOK, epilog="Example: smope diff shop.smop
 app.command("rename", rich_help_panel=_TEACH, epilog="Example: smope rename shop.smope ketle kettle")(mend.rename)
 app.command("merge", rich_help_panel=_TEACH, epilog="Example: smope merge shop.smope mugs cups")(mend.merge)
 app.command("remove", rich_help_panel=_TEACH, epilog="Example: smope remove shop.smope kettle")(mend.remove)
+app.command("forget", rich_help_panel=_TEACH, epilog="Example: smope forget shop.smope photos/kettle/IMG_1.jpg")(mend.forget)
+app.command("add", rich_help_panel=_TEACH, epilog="Example: smope add anna.smope ben.smope -o both.smope")(mend.add)
 app.command("export", rich_help_panel=_SHARE, epilog=export.EXAMPLES)(export.export)
 app.command("push", rich_help_panel=_SHARE, epilog="Example: smope push shop.smope anna/shop")(export.push)
 app.command("pull", rich_help_panel=_SHARE, epilog="Example: smope pull anna/shop shop.smope")(export.pull)
