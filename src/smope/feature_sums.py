@@ -130,7 +130,7 @@ class FeatureSums(Growing):
         self._keep(other.sample_SF, other.row_S, other.key_S)
 
     def placed(self, row_C: Tensor, rows: int) -> FeatureSums:
-        """The same sums for `rows` classes, of which class c is in row `row_C[c]`, or nowhere if that is negative: to be merged, not kept."""
+        """The same sums for `rows` classes: class c is in row `row_C[c]`, or nowhere if that is negative. To be merged, not kept."""
         fresh = FeatureSums(self.width, None if self.exact else self.rank, self._sample).to(self.total_CF.device)
         fresh.load_state_dict(self.state_dict())
         known_C = row_C >= 0

@@ -82,7 +82,7 @@ def test_a_picture_that_one_learned_and_the_other_held_back_is_learned() -> None
 def test_what_does_not_add_up_is_refused_in_words(make: Make) -> None:
     one = taught(pairs("red", "blue", count=3))
     for other, words in (
-        (make("train.epochs=1"), "not a sum"),
+        (make("train.epochs=1"), "keeps no sums"),
         (ContinualClassifier("vit-tiny-test", image_size=32, overrides=["threads=1"]), "differ in their image size: 16 and 32"),
         (untaught("head.balance=0"), "differ in their head"),
     ):
@@ -137,8 +137,8 @@ def test_a_sketch_says_that_it_is_nearly_exact(monkeypatch: pytest.MonkeyPatch) 
     classifier = taught(given, overrides=("head.rank=8",))
     before = classifier._known().method.head.sums
     trace = float(before.length_R.square().sum() + before.rest)
-    learned = next(p for p, _ in given if not (classifier.forget(p).after == 0))
-    assert learned is not None
+    for picture, _ in given[:6]:
+        classifier.forget(picture)
     after = classifier._known().method.head.sums
     assert float(after.length_R.square().sum() + after.rest) < trace * (1 + 1e-6)
     receipt = classifier.forget(given[7][0])

@@ -127,7 +127,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         return receipt
 
     def __add__(self, other: ContinualClassifier) -> ContinualClassifier:
-        """Return a new classifier that knows what both know, as if one had learned all pictures. Both need the same backbone and settings."""
+        """Return a classifier that knows what both know, as if one had learned all pictures. Both need one backbone and one head."""
         if not isinstance(other, ContinualClassifier):
             return NotImplemented
         made = copy.copy(self)

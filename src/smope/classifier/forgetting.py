@@ -1,4 +1,4 @@
-"""Taking out: one picture, exactly, where it is given; a class, exactly but for its share of the scatter that all classes have in common."""
+"""Taking out: one picture, exactly, where it is given; a class, but for its share of the scatter that all classes have in common."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def forget(body: Body, known: Knowledge, picture: Picture, name: str | None, whe
     """Take out a picture that was taught; `name` is its class, for files that do not list their pictures."""
     if known.exact is None:
         raise AdapterError(
-            f"A classifier of method '{known.method.name}' with head '{known.method.head.name}' is not a sum: a picture cannot be taken out.",
+            f"Method '{known.method.name}' with head '{known.method.head.name}' keeps no sums: a picture cannot be taken out.",
             "Take out its class, or teach a new classifier without the picture.",
         )
     called = name_of(picture, 0)

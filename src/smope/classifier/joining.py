@@ -16,7 +16,7 @@ def check_they_add_up(one: Body, other: Body, known: tuple[Knowledge, Knowledge]
     for each in known:
         if each.exact is None:
             raise AdapterError(
-                f"A classifier of method '{each.method.name}' with head '{each.method.head.name}' is not a sum: what it learned cannot be added.",
+                f"Method '{each.method.name}' with head '{each.method.head.name}' keeps no sums: what it learned cannot be added.",
                 "Add classifiers that were made with the default method, or teach one of them the other's pictures.",
             )
     for what, mine, theirs in (
@@ -36,7 +36,8 @@ def add(body: Body, one: Knowledge, other: Knowledge, when: str) -> Knowledge:
     """What both have learned. Classes of the same name are one class."""
     both = one.twin(body)
     head, more = both.exact, other.exact
-    assert head is not None and more is not None
+    assert head is not None
+    assert more is not None
     names = other.labels.live
     new = [name for name in names if name not in both.labels]
     row_c = dict(zip(other.labels.rows(names), both.labels.add(names), strict=True))

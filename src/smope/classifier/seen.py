@@ -40,10 +40,12 @@ class SeenPictures:
         if not tensors:
             return SeenPictures.none()
         key_N, row_N = tensors.get("key"), tensors.get("row")
-        fits = key_N is not None and row_N is not None and key_N.dtype == torch.int64 and row_N.dtype == torch.int32
-        if not fits or key_N.ndim != 1 or key_N.shape != row_N.shape or bool(((row_N < 0) | (row_N >= rows)).any()):  # type: ignore[union-attr]
-            raise ValueError("the list of its pictures is damaged")
-        return SeenPictures(key_N, row_N)  # type: ignore[arg-type]
+        damaged = ValueError("the list of its pictures is damaged")
+        if key_N is None or row_N is None or (key_N.dtype, row_N.dtype) != (torch.int64, torch.int32):
+            raise damaged
+        if key_N.ndim != 1 or key_N.shape != row_N.shape or bool(((row_N < 0) | (row_N >= rows)).any()):
+            raise damaged
+        return SeenPictures(key_N, row_N)
 
     def plus(self, key_N: Tensor, row_N: Tensor) -> SeenPictures:
         """With more of them."""
