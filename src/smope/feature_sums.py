@@ -130,6 +130,44 @@ class FeatureSums(Growing):
         self._add(other.count_C, other.total_CF.double(), [other.factor_RF], int(other.scattered), most=int(SPARE * self.rank))
         self._keep(other.sample_SF, other.row_S, other.key_S)
 
+    def placed(self, row_C: Tensor, rows: int) -> FeatureSums:
+        """The same sums for `rows` classes: class c is in row `row_C[c]`, or nowhere if that is negative. To be merged, not kept."""
+        fresh = FeatureSums(self.width, None if self.exact else self.rank, self._sample).to(self.total_CF.device)
+        fresh.load_state_dict(self.state_dict())
+        known_C = row_C >= 0
+        fresh.count_C = self.count_C.new_zeros(rows).index_copy_(0, row_C[known_C], self.count_C[known_C])
+        fresh.total_CF = self.total_CF.new_zeros(rows, self.width).index_copy_(0, row_C[known_C], self.total_CF[known_C])
+        fresh.row_S = row_C[self.row_S]
+        return fresh
+
+    @torch.no_grad()
+    def subtract(self, feature_F: Tensor, row: int, key: int) -> None:
+        """Take out a picture that was added, with its key in the sample. Exact as far as the scatter was never cut.
+
+        With n pictures in its class, the scatter loses n / (n - 1) times the square of its deviation from their mean.
+        """
+        count, feature_F = int(self.count_C[row]), feature_F.double()
+        if count < 1:
+            raise ValueError("this class has no picture that could be taken out")
+        apart_1F = (feature_F - self.mean_CF[row]).unsqueeze(0) * (count / max(1, count - 1)) ** 0.5
+        if count > 1:
+            self._unscatter(apart_1F)
+        self.scattered -= 1
+        self.count_C[row] -= 1
+        self.total_CF[row] = (self.total_CF[row].double() - feature_F).to(self.total_CF) if count > 1 else 0
+        self._choose((self.key_S != key).nonzero().squeeze(1))
+
+    def _unscatter(self, less_1F: Tensor) -> None:
+        """A'A less the square of a row, by eigenvalues in the span of both; what would be negative was in the rest."""
+        basis_FQ, triangle_QR = torch.linalg.qr(torch.cat([self.factor_RF, less_1F]).T)
+        sign_R = torch.ones(triangle_QR.shape[1], dtype=torch.float64, device=triangle_QR.device)
+        sign_R[-1] = -1
+        value_Q, vector_QQ = _eigh((triangle_QR * sign_R) @ triangle_QR.T)
+        self.rest = (self.rest + value_Q.clamp_max(0).sum()).clamp_min(0)
+        kept = value_Q > value_Q.max().clamp_min(0) * 1e-12
+        self.length_R, self.direction_RF = self.length_R[:0], self.direction_RF[:0]
+        self._scatter([(basis_FQ @ vector_QQ[:, kept]).T * value_Q[kept].sqrt().unsqueeze(1)], most=int(SPARE * self.rank))
+
     @torch.no_grad()
     def carry(self, drift: Drift) -> None:
         """Take every feature to where it is after a drift; what the drift leaves unexplained is added to the scatter."""

@@ -1,8 +1,9 @@
 """The adapter file `*.smope`: one safetensors file with a JSON document and a hash in its header.
 
-It holds all that learning made, and no picture. It is replaced by rename, so it is never half there; the file that was there before lies
-beside it as `<name>.before`, one step of undo. What the hash does not fit is refused; a file from before there was one is read as it is.
-A newer format than this program's is refused, an older one is carried over step by step by the functions of `MIGRATIONS`.
+It holds all that learning made, and no picture. It is replaced by rename, so it is never half there; the last five files that were there
+before lie beside it, `<name>.before`, `<name>.before2` and so on: ways back. What the hash does not fit is refused; a file from before
+there was one is read as it is. A newer format than this program's is refused, an older one is carried over step by step by the functions
+of `MIGRATIONS`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from smope.labels import LabelSpace, check_name
 from smope.tensor_file import pack, unpack
 
 FORMAT = 4
+EARLIER = 5  #: states that are kept beside the file
 KIND = "smope adapter"
 
 
@@ -96,7 +98,7 @@ class Preprocessing(Section):
 class Entry(Section):
     """One line of an adapter's history."""
 
-    what: Literal["learn", "rename", "remove", "merge"]
+    what: Literal["learn", "rename", "remove", "merge", "add", "forget"]
     when: str  #: UTC, ISO 8601
     classes: list[str]  #: learned; or the names before and after; or what was taken out; or merged, and into what
     new: list[str] = Field(default_factory=list)  #: of the classes learned, those not known before
@@ -104,6 +106,22 @@ class Entry(Section):
     held_back: int = 0
     digest: str = ""  #: hash over the hashes of the pictures
     accuracies: dict[str, float] = Field(default_factory=dict)  #: percent of each class's held-back pictures that were recognised
+
+    @property
+    def told(self) -> str:
+        """In a few words."""
+        first, second = [*self.classes, "", ""][:2]
+        if self.what == "learn":
+            more = f" and {len(self.classes) - 3} more" if len(self.classes) > 3 else ""
+            return f"learned {', '.join(self.classes[:3])}{more} ({self.pictures} pictures)"
+        if self.what == "add":
+            return f"added a classifier of {len(self.classes)} classes ({self.pictures} pictures)"
+        joined = {
+            "forget": f"forgot a picture of {first}",
+            "rename": f"renamed {first} to {second}",
+            "merge": f"merged {first} into {second}",
+        }
+        return joined.get(self.what, f"removed {first}")
 
 
 class Document(Section):
@@ -173,6 +191,7 @@ def write(path: Path, document: Document, tensors: Mapping[str, Tensor]) -> None
         with atomic_write(path) as temporary:
             temporary.write_bytes(whole)
             if _is_whole(path):
+                _make_room(path)
                 keep_before(path)
     except OSError as error:
         raise AdapterError(
@@ -226,6 +245,8 @@ def accuracies(history: Iterable[Entry]) -> dict[str, float]:
         if entry.what == "learn":
             known |= entry.accuracies
             continue
+        if entry.what in ("add", "forget"):
+            continue
         moved = known.pop(entry.classes[0], None)
         if entry.what == "rename" and moved is not None:
             known[entry.classes[1]] = moved
@@ -239,22 +260,73 @@ def _absent(path: Path) -> AdapterError:
     return AdapterError(problem, "Check the path, or make one with: smope learn FILE.smope FOLDER")
 
 
-def step_back(path: Path) -> Document:
-    """Put the file before the last one in its place, and say what it holds. There is one such step."""
+def earlier(path: Path) -> list[Path]:
+    """The files of earlier states that are there, newest first."""
     path = resolved(path)
-    earlier = before(path)
-    if not path.exists() and not earlier.exists():
+    return [file for file in _places(path) if file.is_file()]
+
+
+def states(path: Path) -> dict[int, Path]:
+    """Files by the number of changes that made them, newest first: the adapter, and the earlier ones that a change led from."""
+    document, _ = read(path)
+    found, history = {len(document.history): resolved(path)}, document.history
+    for file in earlier(path):
+        try:
+            past = read(file)[0].history
+        except AdapterError:
+            continue
+        if len(past) < len(history) and past == history[: len(past)]:
+            found.setdefault(len(past), file)
+    return found
+
+
+def state(path: Path, number: int) -> Path:
+    """The file of the adapter as it was after so many changes."""
+    found = states(path)
+    if number not in found:
+        kept = ", ".join(map(str, sorted(found)))
+        raise AdapterError(f"{path} as it was after change {number} is not kept.", f"Kept are: {kept}. See: smope log {path}")
+    return found[number]
+
+
+def step_back(path: Path, to: int | None = None) -> Document:
+    """Put an earlier file in the adapter's place, the last one or that of change `to`, and say what it holds. Later ones are gone."""
+    path = resolved(path)
+    kept = earlier(path)
+    if not path.exists() and not kept:
         raise _absent(path)
-    if not earlier.is_file():
+    if not kept:
         raise AdapterError(
-            f"There is nothing to go back to: {earlier} is not there.", "One step is kept; or delete the adapter to begin anew."
+            f"There is nothing to go back to: {before(path)} is not there.", "Delete the adapter to begin anew, or take it from a backup."
         )
-    document, _ = read(earlier)
+    chosen = kept[0] if to is None else state(path, to)
+    document, _ = read(chosen)
+    if chosen == path:
+        return document
     try:
-        os.replace(earlier, path)
+        os.replace(chosen, path)
+        for file in kept[: kept.index(chosen)]:
+            file.unlink()
+        for file, place in zip(kept[kept.index(chosen) + 1 :], _places(path), strict=False):
+            os.replace(file, place)
     except OSError as error:
-        raise AdapterError(f"{path} cannot be replaced: {error.strerror or error}.", "Both files are as they were.") from error
+        raise AdapterError(f"{path} cannot be replaced: {error.strerror or error}.", "No file was damaged.") from error
     return document
+
+
+def _places(path: Path) -> list[Path]:
+    """Where earlier files are kept, newest first."""
+    return [before(path), *(path.with_name(f"{before(path).name}{number}") for number in range(2, EARLIER + 1))]
+
+
+def _make_room(path: Path) -> None:
+    """Move earlier files one place on; the oldest is gone where all places are taken. A kill leaves a gap, and gaps do no harm."""
+    places = _places(path)
+    if all(place.is_file() for place in places):
+        places[-1].unlink()
+    free = next(number for number, place in enumerate(places) if not place.is_file())
+    for number in range(free, 0, -1):
+        os.replace(places[number - 1], places[number])
 
 
 def _carried_over(path: Path, values: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,9 @@ from smope.classifier import adapter, teaching
 from smope.classifier.adapter import AdapterError, Document, Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import Experts, experts
+from smope.classifier.comparing import Difference, difference
 from smope.classifier.estimator import EstimatorVerbs
+from smope.classifier.forgetting import Receipt, removed
 from smope.classifier.frozen import embody, embody_stored
 from smope.classifier.inputs import listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
@@ -107,26 +110,62 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """Give a class another name."""
         self._change(teaching.rename(self._known(), old, new))
 
-    def remove(self, name: str) -> None:
-        """Take a class out: it is never predicted again, and what was remembered of it is gone."""
-        self._change(teaching.remove(self._ready(), self._known(), name))
+    def remove(self, name: str) -> Receipt:
+        """Take a class out: it is never predicted again, and what was remembered of it is gone. The receipt says what is left."""
+        known = self._known()
+        (row,) = known.labels.rows([name])
+        self._change(teaching.remove(self._ready(), known, name))
+        return removed(known, name, row)
+
+    def forget(self, picture: Picture, name: str | None = None) -> Receipt:
+        """Take out one picture that was taught, as if it never had been. It must be the very picture; `name` is its class.
+
+        The class is needed only where a file of an older smope does not list its pictures. With its last picture a class is gone.
+        """
+        less, receipt = teaching.forget(self._ready(), self._known(), picture, name)
+        self._change(less)
+        return receipt
+
+    def __add__(self, other: ContinualClassifier) -> ContinualClassifier:
+        """Return a classifier that knows what both know, as if one had learned all pictures. Both need one backbone and one head."""
+        if not isinstance(other, ContinualClassifier):
+            return NotImplemented
+        made = copy.copy(self)
+        made._knowledge = teaching.add(self._ready(), self._known(), other._ready(), other._known())
+        made._before, made._file = None, None
+        return made
 
     def merge(self, name: str, into: str) -> None:
         """Make class `name` a part of class `into`."""
         self._change(teaching.merge(self._ready(), self._known(), name, into, self.progress))
 
-    def undo(self) -> None:
-        """Go back one update; a rename, a removal or a merge counts as one.
+    def undo(self, to: int | None = None) -> None:
+        """Go back one change, or to how it was after change `to`: an update, a rename, a removal and so on each count as one.
 
-        One step is kept in memory; after it come the file that this was loaded from, and the one kept beside it.
+        One step is kept in memory; after it come the file that this was loaded from, and the five kept beside it.
         """
+        if to is not None:
+            self._undo_to(to)
+            return
         if self._before is not None:
             self._knowledge, self._before = self._before, None
             return
         earlier = self._stored_before()
         if earlier is None:
-            raise AdapterError("There is no update to go back on.", "One step is kept: that before the last update.")
+            raise AdapterError("There is no update to go back on.", "One step is kept in memory, and five beside the file.")
         self._knowledge = earlier
+
+    def _undo_to(self, number: int) -> None:
+        now = len(self.history)
+        if number == now:
+            return
+        if self._before is not None and len(self._before.history) == number:
+            self._knowledge, self._before = self._before, None
+            return
+        earlier = self._stored_before(number)
+        if earlier is None:
+            raise AdapterError(f"The classifier as it was after change {number} is not kept.", "See: smope log FILE.smope")
+        self._knowledge, self._before = earlier, None
 
     # -- asking ----------------------------------------------------------------------------------------------------------
 
@@ -216,6 +255,10 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             return False
         return self._body.settings.calibrates(self._knowledge.calibration.pictures)
 
+    def diff(self, earlier: ContinualClassifier) -> Difference:
+        """Say what changed since an earlier state of this classifier, or between any two: classes, accuracies, confusions."""
+        return difference(earlier._known(), self._known())
+
     def __str__(self) -> str:
         if not self.classes:
             return "a classifier that knows nothing yet"
@@ -288,14 +331,16 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def _change(self, knowledge: Knowledge) -> None:
         self._before, self._knowledge = self._knowledge, knowledge
 
-    def _stored_before(self) -> Knowledge | None:
-        """The file this came from, where it was taught more since; else the one before it. Either must tell a part of the same story."""
+    def _stored_before(self, number: int | None = None) -> Knowledge | None:
+        """The file this came from, where it was taught more since; else one kept beside it. Each must tell a part of the same story."""
         if self._file is None or self._knowledge is None:
             return None
         mine = self._knowledge.history
-        for file in filter(Path.is_file, (self._file, adapter.before(self._file))):
+        for file in filter(Path.is_file, (self._file, *adapter.earlier(self._file))):
             document, tensors = adapter.read(file)
             earlier = tuple(document.history)
+            if number is not None and len(earlier) != number:
+                continue
             if len(earlier) < len(mine) and earlier == mine[: len(earlier)]:
                 return from_document(self._ready(), document, tensors, str(file))
         return None

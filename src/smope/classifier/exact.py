@@ -70,6 +70,7 @@ class Taught(NamedTuple):
     learned: int
     held_back: int
     alike: int  #: pictures that have near duplicates
+    twice: int  #: pictures that were taught before
 
 
 def learn(body: Body, known: Knowledge, found: Gathered, progress: Progress, stop: Callable[[], bool]) -> Taught:
@@ -91,23 +92,26 @@ def learn(body: Body, known: Knowledge, found: Gathered, progress: Progress, sto
             whole.add(_looked(body, feed, taught, head, part, bar, stop))
     whole.release_surplus()
     head.remember({"sums": whole.sums}, torch.zeros(0, dtype=torch.int64), update)
-    return Taught(replace(taught, held=whole.held, memory={}), whole.learned, whole.held_back, whole.alike)
+    return Taught(replace(taught, held=whole.held, seen=whole.seen, memory={}), whole.learned, whole.held_back, whole.alike, whole.twice)
 
 
 class _Whole:
     """The sums of an update and what it holds back, part by part."""
 
     def __init__(self, body: Body, known: Knowledge, head: SumsHead, images: ImageSet) -> None:
-        self.sums, self.held = head.sums.empty(), known.held
+        self.sums, self.held, self.seen = head.sums.empty(), known.held, known.seen
+        self.twice = 0
         self.learned = self.held_back = self.alike = 0
         self._head, self._body, self._number = head, body, known.updates
-        self._most = max(1, MOST // max(1, len(known.labels.live)))
+        self._most = _share(known)
         rules, counts = body.settings, Counter(known.labels.rows(images.labels))
         self._wanted = {row: _wanted(rules, count, self._most - self._has(row)) for row, count in counts.items()}
 
     def add(self, looked: Looked) -> None:
         """Learn a part of the update, but for what is held back."""
         feature_NF, row_N, key_N = looked
+        self.twice += int(torch.isin(key_N, self.seen.key_N).sum())
+        self.seen = self.seen.plus(key_N, row_N)
         before = self._head.sums
         usual_N = usual_distances(feature_NF, row_N, before)
         group_N = groups(feature_NF, row_N, usual_N)
@@ -184,6 +188,23 @@ def _wanted(rules: Settings, pictures: int, room: int) -> int:
     if rules.held_back <= 0 or pictures < rules.held_back_from:
         return 0
     return max(0, min(max(1, round(rules.held_back * pictures)), rules.held_back_most, room))
+
+
+def with_surplus_learned(known: Knowledge) -> Knowledge:
+    """Learn what is held back beyond a class's share, as after two classifiers became one; `known` is not used any more."""
+    head = known.exact
+    assert head is not None
+    stays_S = known.held.within(_share(known))
+    gone = known.held.chosen(~stays_S)
+    if len(gone):
+        device = head.live_C.device
+        head.sums.add(gone.feature_SF.to(device).double(), gone.row_S.to(device), (gone.key_S | ALIKE).to(device))
+    head.fit()
+    return replace(known, held=known.held.chosen(stays_S), memory={})
+
+
+def _share(known: Knowledge) -> int:
+    return max(1, MOST // max(1, len(known.labels.live)))
 
 
 @torch.no_grad()

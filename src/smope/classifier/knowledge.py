@@ -19,6 +19,7 @@ from smope.classifier.calibration import Calibration
 from smope.classifier.held import Held
 from smope.classifier.novelty import Novelty, novelty
 from smope.classifier.places import Places
+from smope.classifier.seen import SeenPictures
 from smope.classifier.settings import Settings
 from smope.config import RunConfig
 from smope.data import Transform
@@ -28,7 +29,7 @@ from smope.heads.sums import SumsHead
 from smope.labels import LabelSpace
 from smope.methods import Method, build
 
-_METHOD, _CHOICES, _PLACES, _HELD = "method.", "choices.", "places.", "held."  # how a tensor's name in an adapter begins
+_METHOD, _CHOICES, _PLACES, _HELD, _SEEN = "method.", "choices.", "places.", "held.", "seen."  # how a tensor's name in an adapter begins
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Knowledge:
     calibration: Calibration
     places: Places  #: empty where the head says what is none of these
     held: Held  #: empty where the head is trained: features of pictures move with the prompts
+    seen: SeenPictures = field(default_factory=SeenPictures.none)  #: empty where the head is trained, and in files of older programs
     choices: Mapping[int, Tensor] = field(default_factory=dict)  #: head row -> how often each expert was chosen; see `choosing`
     memory: dict[str, Any] = field(
         default_factory=dict, compare=False
@@ -121,6 +123,8 @@ def to_tensors(knowledge: Knowledge) -> dict[str, Tensor]:
         tensors |= {f"{_PLACES}{name}": tensor for name, tensor in knowledge.places.tensors().items()}
     elif len(knowledge.held):
         tensors |= {f"{_HELD}{name}": tensor for name, tensor in knowledge.held.tensors().items()}
+    if len(knowledge.seen):
+        tensors |= {f"{_SEEN}{name}": tensor for name, tensor in knowledge.seen.tensors().items()}
     return tensors | {f"{_CHOICES}{row}": tensor for row, tensor in knowledge.choices.items()}
 
 
@@ -131,10 +135,11 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
     choices = {
         name: tensor for name, tensor in tensors.items() if name.startswith(_CHOICES) and tensor.dtype == torch.uint8 and tensor.dim() == 3
     }
-    places, kept = (
-        {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)} for start in (_PLACES, _HELD)
+    others = (_PLACES, _HELD, _SEEN)
+    places, kept, pictures = (
+        {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)} for start in others
     )
-    learned = {name: tensor for name, tensor in tensors.items() if name not in choices and not name.startswith((_PLACES, _HELD))}
+    learned = {name: tensor for name, tensor in tensors.items() if name not in choices and not name.startswith(others)}
     try:
         fresh.method.load_state_dict({name.removeprefix(_METHOD): tensor for name, tensor in learned.items()})
     except RuntimeError as error:
@@ -152,9 +157,10 @@ def from_document(body: Body, document: Document, tensors: Mapping[str, Tensor],
     try:
         placed = fresh.places if fresh.exact is not None else Places.of(places, len(live), body.vit.shape.dim)
         held = Held.of(kept, len(live), held_width(fresh.method))
+        seen = SeenPictures.of(pictures, len(live))
     except ValueError as error:
         raise AdapterError(f"{place} does not fit together: {error}.", "The file was tampered with; learn anew.") from None
-    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, placed, held, by_row)
+    return Knowledge(fresh.method, LabelSpace(document.names), tuple(document.history), document.calibration, placed, held, seen, by_row)
 
 
 def held_width(method: Method) -> int:

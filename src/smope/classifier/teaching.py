@@ -11,13 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from smope.classifier import exact
+from smope.classifier import exact, forgetting, joining
 from smope.classifier.adapter import Entry
 from smope.classifier.calibration import Calibration
 from smope.classifier.choosing import choices
+from smope.classifier.forgetting import Receipt
 from smope.classifier.inputs import Gathered
+from smope.classifier.joining import check_they_add_up
 from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import plain_feature, see
+from smope.classifier.pictures import Picture
 from smope.classifier.updates import UpdateReport, doubts, estimate, expert_share, measured
 from smope.data import ImageSet, Task
 from smope.engine.checkpoint import Position, RunState
@@ -107,11 +110,18 @@ def _learn_exactly(
         calibration=taught.calibration,
         calibrated=body.settings.calibrates(taught.calibration.pictures),
         experts=None,
-        notes=doubts(known, entry),
+        notes=doubts(known, entry) or tuple(_twice(made.twice)),
         judged=sum(names[row] in new for row in now.row_J.tolist()),
         alike=made.alike,
     )
     return taught, report
+
+
+def _twice(pictures: int) -> list[str]:
+    if not pictures:
+        return []
+    words = "1 picture was" if pictures == 1 else f"{pictures} pictures were"
+    return [f"{words} taught before, and now count twice; undo if that was a slip"]
 
 
 def rejudged(body: Body, known: Knowledge) -> Knowledge:
@@ -141,6 +151,18 @@ def rename(known: Knowledge, old: str, new: str) -> Knowledge:
     return replace(known, labels=labels, history=(*known.history, Entry(what="rename", when=_now(), classes=[old, name])))
 
 
+def add(body: Body, one: Knowledge, other_body: Body, other: Knowledge) -> Knowledge:
+    """What two classifiers have learned, as one."""
+    check_they_add_up(body, other_body, (one, other))
+    return rejudged(body, joining.add(body, one, other, _now()))
+
+
+def forget(body: Body, known: Knowledge, picture: Picture, name: str | None) -> tuple[Knowledge, Receipt]:
+    """Take out one picture."""
+    less, receipt = forgetting.forget(body, known, picture, name, _now())
+    return rejudged(body, less), receipt
+
+
 def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
     """Take a class out: it is never predicted again, and nothing is remembered of it."""
     (row,) = known.labels.rows([name])  # a name that is not there is told before anything is copied
@@ -154,6 +176,7 @@ def remove(body: Body, known: Knowledge, name: str) -> Knowledge:
         calibration=known.calibration.without(row),
         places=known.places if known.exact is not None else known.places.without(row),
         held=known.held.moved(row, None),
+        seen=known.seen.moved(row, None),
         memory={},
         choices=_without(known, [row]),
     )
@@ -179,6 +202,7 @@ def merge(body: Body, known: Knowledge, name: str, into: str, progress: Progress
         calibration=known.calibration.without(row, target),
         places=known.places if known.exact is not None else known.places.without(row, target),
         held=known.held.moved(row, target),
+        seen=known.seen.moved(row, target),
         memory={},
         choices=_without(known, [row, target]),
     )

@@ -59,14 +59,57 @@ def learn(
             say(console, f"{file} knows {counted(len(classifier.classes), 'class', 'classes')}", "bold")
 
 
-def undo(file: Adapter) -> None:
-    """Take the last update back. Only the last one can be."""
+def undo(
+    file: Adapter,
+    to: Annotated[
+        int | None, typer.Option("--to", metavar="N", help="Go back to how it was after change N, as `smope log` counts.")
+    ] = None,
+) -> None:
+    """Take the last change back, or all after change N. The last five states are kept."""
     from smope.classifier.adapter import alone, step_back
 
     with alone(file):
-        document = step_back(file)
+        document = step_back(file, to)
     what = f"{counted(len(document.classes), 'class', 'classes')}, {counted(len(document.history), 'update', 'updates')}"
     say(stdout(), f"{file} is as it was before: {what}", "bold")
+
+
+def log(file: Adapter, as_json: Json = False) -> None:
+    """List what was done to an adapter, newest first, and which states can be gone back to."""
+    from smope.classifier.adapter import read, states
+
+    document, _ = read(file)
+    kept = states(file)
+    if as_json:
+        entries = enumerate(document.history, 1)
+        write_json([{"number": number, **entry.model_dump(mode="json"), "kept": number in kept} for number, entry in entries])
+        return
+    console = stdout()
+    grid = plain_table("change", "when (UTC)", "what", "kept", right=("change",))
+    for number, entry in reversed(list(enumerate(document.history, 1))):
+        grid.add_row(str(number), entry.when[:16].replace("T", " "), entry.told, "yes" if number in kept else "")
+    console.print(grid)
+    say(console, f"A state that is kept can be gone back to: smope undo {file} --to N", "dim")
+
+
+def diff(
+    file: Adapter,
+    earlier: Annotated[int, typer.Argument(metavar="A", help="Number of a change, as `smope log` counts.", min=0)],
+    later: Annotated[int | None, typer.Argument(metavar="B", help="Another one.", min=0, show_default="the last")] = None,
+    backbone_file: Weights = None,
+) -> None:
+    """Say what changed between two kept states: classes, accuracies, and what is taken for what."""
+    from smope.classifier import ContinualClassifier
+    from smope.classifier.adapter import read, state
+    from smope.cli.progress import reporter
+
+    console = stdout()
+    last = len(read(file)[0].history) if later is None else later
+    with reporter(console) as progress:
+        now = ContinualClassifier.load(state(file, last), backbone_file=backbone_file, progress=progress)
+        was = ContinualClassifier.load(state(file, earlier), backbone_file=backbone_file, progress=progress, sharing=now)
+    for line in str(now.diff(was)).splitlines():
+        say(console, line)
 
 
 def info(file: Adapter, as_json: Json = False) -> None:

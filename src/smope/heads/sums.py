@@ -188,6 +188,11 @@ class SumsHead(Head, ABC):
         self.sums.merge(other.sums)
         self.fit()
 
+    def forget(self, embedded_F: Tensor, row: int, key: int) -> None:
+        """Take out one picture that was learned."""
+        self.sums.subtract(embedded_F, row, key)
+        self.fit()
+
     def forget_pictures(self) -> None:
         count = len(self.sums.count_C)
         self.sums.reset()
