@@ -81,7 +81,7 @@ def test_what_the_check_refuses_is_not_left_behind(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_far_more_than_pictures_do_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smope.data.unpack._LEAST", 1000)
+    monkeypatch.setattr("smope.archives._LEAST", 1000)
     archive = tar(tmp_path / "set.tar", ("set/a.txt", b"a" * 900), ("set/b.txt", bytes(10_000_000)), mode="w:gz")
     with pytest.raises(AssetError, match="more than 20 times its size"):
         unpack(archive, "set", tmp_path / "out" / "set", lambda filling: None)
