@@ -62,3 +62,15 @@ def test_two_adapters_are_added_and_a_picture_is_forgotten(call: Call, shop: Pat
     again = call("forget", "shop.smope", picture)
     assert again.exit_code == 2 and "was never taught" in again.stderr
     assert call("undo", "shop.smope").exit_code == 0 and call("forget", "shop.smope", picture).exit_code == 0
+
+
+def test_an_adapter_is_scored_and_pictures_are_checked(call: Call, shop: Path, shapes: Path, tmp_path: Path) -> None:
+    done = call("score", "shop.smope", shapes / "test", "--html", "wrong.html")
+    assert done.exit_code == 0 and "pictures are recognised" in done.output and (tmp_path / "wrong.html").is_file(), done.output
+    assert json.loads(call("score", "shop.smope", shapes / "test", "--json").output)["unknown_classes"] == {"red box": 3}
+    before = shop.read_bytes()
+    done = call("check", "shop.smope", shapes / "train")
+    assert done.exit_code == 0 and "nothing was changed" in done.output and "taught before" in done.output, done.output
+    assert json.loads(call("check", "shop.smope", shapes / "train", "--json").output)["pictures"] == 48
+    refused = call("learn", "shop.smope", shapes / "train", "--keep-at-least", "101")
+    assert refused.exit_code == 2 and "between 0 and 100" in refused.stderr and shop.read_bytes() == before

@@ -22,8 +22,10 @@ import torch
 from smope.classifier import adapter, teaching
 from smope.classifier.adapter import AdapterError, Document, Entry
 from smope.classifier.calibration import Calibration
+from smope.classifier.checking import CheckReport, check
 from smope.classifier.choosing import Experts, experts
 from smope.classifier.comparing import Difference, difference
+from smope.classifier.conditions import Conditions, check_canaries
 from smope.classifier.estimator import EstimatorVerbs
 from smope.classifier.forgetting import Receipt, removed
 from smope.classifier.frozen import embody, embody_stored
@@ -31,6 +33,7 @@ from smope.classifier.inputs import listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
 from smope.classifier.looking import check_it_sees, question, see, view, views
 from smope.classifier.pictures import Picture, is_one_picture
+from smope.classifier.scoring import Score, score
 from smope.classifier.settings import AUTO, differences
 from smope.classifier.sharing import SharingVerbs
 from smope.classifier.updates import UpdateReport, describe_calibration
@@ -90,18 +93,34 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
 
     # -- learning --------------------------------------------------------------------------------------------------------
 
-    def learn(self, source: Any, *, stop: Callable[[], bool] = lambda: False) -> UpdateReport:
+    def learn(
+        self,
+        source: Any,
+        *,
+        keep_at_least: float | None = None,
+        must_stay: Any = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> UpdateReport:
         """Learn the pictures of `source`, and say what that did.
 
         `source` is a folder of class folders, a CSV with the columns `path` and `label`, or a list of (picture, class), where a picture
         is a path, bytes, a PIL image or an array H,W,3. Classes may be new or known. Whatever goes wrong, the classifier is as before.
+
+        With `keep_at_least=95` an update after which an old class is recognised less than 95 % as often as before is refused
+        (`UpdateRefused`). `must_stay` are labelled pictures, in any form that `source` has: an update that gets one of them wrong that
+        was right is refused too.
         """
+        rules = Conditions.of(keep_at_least)
+        canaries = listed(must_stay) if must_stay is not None else None
         named = listed(source)
         body, known = self._ready(), self._known()
         began = time.monotonic()
         found = read_all(named, body.transform.size, self.progress)
         del named  # only the reduced pictures are held while it learns
         taught, report = teaching.learn(body, known, found, self.progress, stop)
+        rules.check(report)
+        if canaries is not None:
+            check_canaries(canaries, self, self._with(taught))
         self._change(taught)
         notes, self._notes = self._notes, ()
         return replace(report, notes=(*report.notes, *notes), seconds=time.monotonic() - began)
@@ -130,8 +149,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """Return a classifier that knows what both know, as if one had learned all pictures. Both need one backbone and one head."""
         if not isinstance(other, ContinualClassifier):
             return NotImplemented
-        made = copy.copy(self)
-        made._knowledge = teaching.add(self._ready(), self._known(), other._ready(), other._known())
+        made = self._with(teaching.add(self._ready(), self._known(), other._ready(), other._known()))
         made._before, made._file = None, None
         return made
 
@@ -166,6 +184,17 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         if earlier is None:
             raise AdapterError(f"The classifier as it was after change {number} is not kept.", "See: smope log FILE.smope")
         self._knowledge, self._before = earlier, None
+
+    def check(self, source: Any) -> CheckReport:
+        """Look at pictures before they are taught, and change nothing: wrong labels, confusions, near duplicates, poor pictures."""
+        named = listed(source)
+        body, known = self._ready(), self._known()
+        found = read_all(named, body.transform.size, self.progress)
+        return check(body, known, found, dict(found.names), self.progress)
+
+    def evaluate(self, source: Any) -> Score:
+        """Ask about labelled pictures that were not learned, in any form that `learn` takes, and count what is right."""
+        return score(self, source, self.progress)
 
     # -- asking ----------------------------------------------------------------------------------------------------------
 
@@ -327,6 +356,12 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
 
     def _forget_body(self) -> None:
         self._body = self._knowledge = self._before = None
+
+    def _with(self, knowledge: Knowledge) -> ContinualClassifier:
+        """This classifier with other knowledge, to be asked."""
+        other = copy.copy(self)
+        other._knowledge = knowledge
+        return other
 
     def _change(self, knowledge: Knowledge) -> None:
         self._before, self._knowledge = self._knowledge, knowledge

@@ -171,6 +171,15 @@ class Looked(NamedTuple):
     key_N: Tensor
 
 
+def look_at(body: Body, known: Knowledge, images: ImageSet, progress: Progress) -> Looked:
+    """Features of pictures of classes that have a row, and nothing else."""
+    head = known.exact
+    assert head is not None
+    feed = Feed(body.config, body.transform, body.vit, known.method, body.runtime)
+    with progress.bar("Looking at the pictures", len(images), "pictures") as bar:
+        return _looked(body, feed, known, head, images, bar, lambda: False)
+
+
 @torch.inference_mode()
 def _looked(body: Body, feed: Feed, known: Knowledge, head: SumsHead, images: ImageSet, bar: Bar, stop: Callable[[], bool]) -> Looked:
     parts: list[Looked] = []

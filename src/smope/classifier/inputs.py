@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Gathered:
 
     images: ImageSet  #: the ids are hashes of pixels
     skipped: tuple[Skipped, ...]
+    names: Mapping[str, str] = field(default_factory=dict)  #: what each picture is called, by its id
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
@@ -121,7 +122,7 @@ def read_all(found: Listed, size: int, progress: Progress = SILENT) -> Gathered:
     skipped = (*unreadable, *repeated, *found.skipped)  # a report shows the first: a damaged picture says more than a stray text file
     if not refs:
         raise _nothing(skipped, _LAYOUT)
-    return Gathered(ImageSet(refs), skipped)
+    return Gathered(ImageSet(refs), skipped, {digest: same[digest][0].name for digest in sources})
 
 
 class _Readers:

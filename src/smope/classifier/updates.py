@@ -14,7 +14,7 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 import torch
@@ -56,6 +56,7 @@ class Estimate:
     after: float
     losses: tuple[Loss, ...] = ()  #: the worst first
     pictures: int = 0  #: left out or held back, on which both were measured; 0: an estimate from statistics
+    classes: dict[str, tuple[float, float]] = field(default_factory=dict)  #: the same of each class
 
     def __str__(self) -> str:
         how = f"{margin(self.after, self.pictures)}, the same before and after" if self.pictures else "estimate from stored statistics"
@@ -186,7 +187,8 @@ def _compared(
             winner = int(gain_C.argmax())
             losses.append(Loss(names[row] or "", points, names[winner] if gain_C[winner] > 0 else None, pictures[row]))
     before, after = (100 * float(matrix.diagonal()[list(rows)].mean()) for matrix in (before_CC, after_CC))
-    return Estimate(before, after, tuple(sorted(losses, key=lambda loss: -loss.points)), pictures.total())
+    classes = {names[row] or "": (100 * float(before_CC[row, row]), 100 * float(after_CC[row, row])) for row in rows}
+    return Estimate(before, after, tuple(sorted(losses, key=lambda loss: -loss.points)), pictures.total(), classes)
 
 
 def _answers(knowledge: Knowledge, features_ND: Tensor, rows_N: Tensor, classes: int) -> Tensor:

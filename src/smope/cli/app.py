@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import smope
-from smope.cli import bench, compare, cost, demo, export, learn, lists, mend, predict, report, reproduce, results, run, serve, tune
+from smope.cli import bench, compare, cost, demo, export, judge, learn, lists, mend, predict, report, reproduce, results, run, serve, tune
 from smope.cli.edge import Edge
 from smope.plugins import VARIABLE
 
@@ -52,6 +52,8 @@ _TEACH, _LOOK, _SHARE, _STUDY = "Teach", "See what there is", "Take it elsewhere
 app.command("demo", rich_help_panel=_TEACH, epilog="Example: smope demo")(demo.demo)
 app.command("learn", rich_help_panel=_TEACH, epilog=learn.EXAMPLES)(learn.learn)
 app.command("predict", rich_help_panel=_TEACH, epilog=predict.EXAMPLES)(predict.predict)
+app.command("check", rich_help_panel=_TEACH, epilog="Example: smope check shop.smope photos/march")(judge.check)
+app.command("score", rich_help_panel=_TEACH, epilog="Example: smope score shop.smope photos/test --html wrong.html")(judge.score)
 app.command("serve", rich_help_panel=_TEACH, epilog=serve.EXAMPLES)(serve.serve)
 app.command("info", rich_help_panel=_LOOK, epilog="Example: smope info shop.smope")(learn.info)
 app.command("undo", rich_help_panel=_TEACH, epilog="Example: smope undo shop.smope")(learn.undo)

@@ -35,6 +35,12 @@ def learn(
         str | None, typer.Option(metavar="NAME", help="How a new adapter learns; `smope methods` lists them.", show_default="linear")
     ] = None,
     settings: Overrides = None,
+    keep_at_least: Annotated[
+        float | None, typer.Option(metavar="PERCENT", help="Take no update after which an old class keeps less.", show_default=False)
+    ] = None,
+    must_stay: Annotated[
+        Path | None, typer.Option(metavar="SOURCE", help="Labelled pictures: take no update that gets one wrong.", show_default=False)
+    ] = None,
     new: Annotated[bool, typer.Option("--new", help="Begin anew if the file is there; the old one is kept as FILE.smope.before.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -51,7 +57,7 @@ def learn(
     with alone(file):
         with reporter(console, quiet) as progress:
             classifier = _open(file, chosen, backbone_file, new, progress)
-            report = classifier.learn(source)
+            report = classifier.learn(source, keep_at_least=keep_at_least, must_stay=must_stay)
             classifier.save(file)
         if not quiet:
             for line in str(report).splitlines():

@@ -273,6 +273,27 @@ class SumsHead(Head, ABC):
         score_SC[:, known_K] = score_SK
         return score_SC, (self.sums.count_C[self.sums.row_S] > 1).nonzero().squeeze(1)
 
+    @torch.no_grad()
+    def scores_without(self, sample: Sample) -> Tensor:
+        """Return what `forward` would say of learned features had each never been learned, S,C; `sample` names head rows.
+
+        The only picture of a class cannot be left out: its scores are those with it.
+        """
+        known_K, prepared, _ = self.prepared()
+        score_SC = self.scores(sample.feature_SF)
+        several_S = self.sums.count_C[sample.row_S] > 1
+        if several_S.any():
+            place_C = torch.full_like(self.sums.count_C, -1)
+            place_C[known_K] = torch.arange(len(known_K), device=known_K.device)
+            some = Sample(sample.feature_SF[several_S], place_C[sample.row_S[several_S]])
+            parts = self._fitted(prepared)
+            score_SK = sum(formula.left_out(part, some)(strength) / temperature for formula, part, strength, temperature in parts)
+            assert isinstance(score_SK, Tensor)
+            whole_SC = score_SK.new_full((len(score_SK), score_SC.shape[1]), -torch.inf)
+            whole_SC[:, known_K] = score_SK / float(self.temperature)
+            score_SC[several_S] = whole_SC.to(score_SC)
+        return score_SC
+
     def facts(self) -> dict[str, Any]:
         strengths = {formula.name: strength for formula, strength in zip(self.parts, self.strengths.tolist(), strict=True)}
         left_out = None if self.accuracy < 0 else round(100 * float(self.accuracy), 4)
