@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 import signal
@@ -32,6 +33,10 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 expect = playwright.expect
 expect.set_options(timeout=90_000)
 Open = Callable[..., Any]
+STATE: dict[str, Any] = {"id": "one", "kind": "learn", "place": 0, "stage": "", "share": 1, "left": None, "remark": "", "report": None}
+REPORT = {"new": [], "known": ["white"], "learned": 2, "held_back": 0, "accuracy": None, "accuracies": {}, "unjudged": [], "skipped": []}
+REPORT |= {"estimate": None, "notes": [], "seconds": 1.0}
+DONE = f"data: {json.dumps({**STATE, 'id': 'forgotten', 'state': 'done', 'report': REPORT, 'error': None})}\n\n"
 
 
 @contextmanager
@@ -219,11 +224,115 @@ def test_what_is_added_while_pictures_are_sent_stays_for_the_next_update(visit: 
     wait_for(lambda: (page.wait_for_timeout(50), sent)[1])
     page.locator(".lesson input[type=file]").set_input_files(files("red", first=800))
     expect(page.locator(".thumbs li")).to_have_count(3)
+    page.route("**/jobs/forgotten/events", lambda route: route.fulfill(content_type="text/event-stream", body=DONE))
     sent[0].fulfill(status=202, json={"id": "forgotten"})
     expect(page.locator(".thumbs li")).to_have_count(1)
     expect(page.get_by_role("button", name="Leave out red 0.png")).to_be_visible()
     expect(page.get_by_label("Class name")).to_have_value("white")
-    expect(page.get_by_role("alert")).to_contain_text("There is no such job")
+
+
+def test_what_was_gathered_stays_when_an_update_fails_is_stopped_or_forgotten(visit: Open) -> None:
+    """Twenty pictures and the name of their class were thrown away as soon as they had been sent."""
+    page = visit("#teach")
+    expect(page.locator("#state")).to_contain_text("class")
+    page.get_by_label("Class name").fill("white")
+    page.locator(".lesson input[type=file]").set_input_files(files("white", "white"))
+    states = iter(["failed", "cancelled", None])
+    ids = iter(["one", "two", "three"])
+    page.route("**/learn", lambda route: route.fulfill(status=202, json={"id": next(ids)}))
+
+    def end(route: Any) -> None:
+        if (state := next(states)) is None:
+            route.fulfill(status=404, json={"error": "There is no such job.", "remedy": ""})
+        else:
+            told = {**STATE, "id": route.request.url.split("/")[-2], "state": state, "error": {"error": "It is full.", "remedy": ""}}
+            route.fulfill(content_type="text/event-stream", body=f"data: {json.dumps(told)}\n\n")
+
+    page.route("**/jobs/*/events", end)
+    for words in ("That did not work", "Stopped", "There is no such job"):
+        page.locator("#teach-now").click()
+        expect(page.locator("#main")).to_contain_text(words)
+        expect(page.locator(".thumbs li")).to_have_count(2)
+        expect(page.locator(".thumbs li.sent")).to_have_count(0)
+        expect(page.get_by_label("Class name")).to_have_value("white")
+        expect(page.locator("#teach-now")).to_be_enabled()
+
+
+def test_what_was_gathered_survives_a_reload_and_every_removal_can_be_taken_back(visit: Open) -> None:
+    page = visit("#teach")
+    expect(page.locator("#state")).to_contain_text("class")
+    page.get_by_label("Class name").fill("white")
+    page.locator(".lesson input[type=file]").set_input_files(files(*["white"] * 5))
+    page.get_by_role("button", name="Leave out white 1.png").click()
+    expect(page.locator(".thumbs li")).to_have_count(4)
+    page.reload()
+    expect(page.locator(".thumbs li")).to_have_count(4)
+    expect(page.get_by_label("Class name")).to_have_value("white")
+    page.get_by_role("button", name="Leave out white 2.png").click()
+    page.get_by_role("button", name="Leave out this class").click()
+    expect(page.locator(".thumbs li")).to_have_count(0)
+    expect(page.locator("#removed")).to_contain_text("“white” with 3 pictures left out")
+    page.get_by_role("button", name="Take back").click()
+    expect(page.locator(".thumbs li")).to_have_count(3)
+    page.get_by_role("button", name="Take back").click()
+    expect(page.locator(".thumbs li")).to_have_count(4)
+    expect(page.locator(".thumbs canvas").nth(1)).to_have_attribute("aria-label", "white 2.png")
+    expect(page.locator("#removed")).to_be_hidden()
+    page.reload()
+    expect(page.locator(".thumbs li")).to_have_count(4)
+
+
+def test_two_spellings_are_asked_about_before_they_become_two_classes(visit: Open) -> None:
+    page = visit("#teach")
+    expect(page.locator("#state")).to_contain_text("class")
+    page.get_by_label("Class name").fill("REDS")
+    page.locator(".lesson input[type=file]").set_input_files(files("red"))
+    page.route("**/learn", lambda route: route.fulfill(status=422, json={"error": "Held.", "remedy": ""}))
+    page.locator("#teach-now").click()
+    expect(page.locator("#ask")).to_contain_text("Is “REDS” the same as “red”?")
+    page.get_by_role("button", name="Yes: call it “red”").click()
+    expect(page.get_by_role("alert")).to_contain_text("Held.")
+    expect(page.get_by_label("Class name")).to_have_value("red")
+
+
+@pytest.mark.parametrize(
+    ("shares", "words"),
+    [([0.98, 0.02], "orange"), ([0.5, 0.47], "orange or satsuma"), ([0.6, 0.2], "Perhaps orange")],
+)
+def test_sure_and_unsure_look_different(visit: Open, shares: list[float], words: str) -> None:
+    page = visit()
+    top = [{"label": label, "probability": share} for label, share in zip(("orange", "satsuma"), shares, strict=True)]
+    told = {"name": "a.png", "label": "orange", "top": top, "unknown": None, "calibrated": True, "error": None}
+    page.route("**/predict", lambda route: route.fulfill(json={"predictions": [told], "changes": 1}))
+    ask(page, *files("red"))
+    expect(page.locator(".card h2")).to_have_text(words)
+    expect(page.locator(".card")).to_contain_text("none of these cannot be said yet")
+
+
+def test_folders_are_gathered_each_as_a_class(visit: Open, tmp_path: Path) -> None:
+    for colour in ("red", "white"):
+        (tmp_path / "shop" / colour).mkdir(parents=True)
+        for number in range(2):
+            (tmp_path / "shop" / colour / f"{number}.png").write_bytes(png(colour, number))
+    (tmp_path / "shop/white/notes.txt").write_text("milk")
+    page = visit("#teach")
+    expect(page.locator("#state")).to_contain_text("class")
+    page.locator("#add-folder + input").set_input_files(tmp_path / "shop")
+    expect(page.locator("#teach-count")).to_have_text("4 pictures of 2 classes")
+    assert sorted(field.input_value() for field in page.get_by_label("Class name").all()) == ["red", "white"]
+
+
+def test_names_that_are_markup_are_only_names(visit: Open) -> None:
+    page = visit()
+    nasty = "<img src=x onerror=alert(1)>.png"
+    ask(page, {"name": nasty, "mimeType": "image/png", "buffer": png("red", 1)})
+    expect(card(page, nasty)).to_contain_text(nasty)
+    found = card(page, nasty)
+    found.get_by_label(f"Wrong: what {nasty} shows").select_option("+")
+    page.get_by_label("Name of the class").fill("<script>alert(1)</script>")
+    page.get_by_role("button", name="Keep it").click()
+    expect(found).to_contain_text("Kept for the next update as “<script>alert(1)</script>”")
+    assert page.locator("main img, main script").count() == 0
 
 
 def test_pictures_that_were_cleared_do_not_come_back_as_refused(visit: Open) -> None:
@@ -265,15 +374,32 @@ def test_a_wrong_answer_is_kept_for_the_next_update(visit: Open) -> None:
     page = visit()
     ask(page, *files("green"))
     found = card(page, "green 0.png")
-    found.get_by_label("What green 0.png shows").fill("kettle")
-    found.get_by_role("button", name="Correct").click()
+    found.get_by_label("Wrong: what green 0.png shows").select_option("+")
+    page.get_by_label("Name of the class").fill("kettle")
+    page.get_by_role("button", name="Keep it").click()
     expect(found).to_contain_text("Kept for the next update as “kettle”")
     expect(page.locator("#tray")).to_have_text("1")
     found.get_by_role("link", name="Teach").click()
     expect(page.get_by_label("Class name")).to_have_value("kettle")
     expect(page.locator(".thumbs li")).to_have_count(1)
-    page.get_by_role("button", name="Leave out green 0.png").click()
-    expect(page.locator(".thumbs li")).to_have_count(0)
+    page.get_by_role("link", name="Classify").click()
+    found.get_by_role("button", name="Take back").click()
+    expect(page.locator("#tray")).to_be_hidden()
+
+
+def test_several_answers_are_corrected_at_once(visit: Open) -> None:
+    page = visit()
+    ask(page, *files("green", "red", "green"))
+    expect(page.locator(".card .bars")).to_have_count(3)
+    card(page, "red 1.png").get_by_role("button", name="Right").click()
+    expect(card(page, "red 1.png").get_by_role("button", name="Right")).to_have_attribute("aria-pressed", "true")
+    for name in ("green 0.png", "green 2.png"):
+        page.get_by_label(f"Choose {name}").check()
+    expect(page.locator("#correct-count")).to_have_text("2 pictures chosen")
+    page.get_by_label("They are").fill("kettle")
+    page.get_by_role("button", name="Keep for the next update").click()
+    expect(page.locator("#tray")).to_have_text("2")
+    expect(page.locator("#correct-many")).to_be_hidden()
 
 
 def test_classes_are_looked_at_and_renamed(visit: Open) -> None:
@@ -287,6 +413,8 @@ def test_classes_are_looked_at_and_renamed(visit: Open) -> None:
     expect(page.locator("#history li").first).to_contain_text("Renamed blue to sky <b>")
     page.get_by_role("button", name="Undo the last change").click()
     expect(rows.nth(1)).to_contain_text("blue")
+    expect(page.locator("#summary")).to_contain_text("3 classes, learned from")
+    page.get_by_text("Inside the model").click()
     page.get_by_label("Pictures of").select_option("red")
     expect(page.locator("#experts figure")).to_have_count(2)
     assert page.locator("#experts rect").count() > 0
@@ -316,7 +444,7 @@ def test_axe_finds_nothing_serious(visit: Open, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = visit(color_scheme=scheme, bypass_csp=True)
     ask(page, *files("red", "blue"), {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"x"})
-    expect(page.locator(".card form")).to_have_count(2)
+    expect(page.locator(".card .judge")).to_have_count(2)
     for part in ("Classify", "Teach", "Model"):
         page.get_by_role("link", name=part).first.click()
         found = axe.run(page).response["violations"]

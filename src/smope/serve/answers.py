@@ -78,6 +78,9 @@ class Change(BaseModel):
     classes: list[str]
     new: list[str]
     pictures: int
+    accuracy: float | None = Field(
+        None, description="percent: mean over the classes of this update of those recognised, where it was checked"
+    )
 
 
 class Health(BaseModel):

@@ -37,7 +37,7 @@ async def merge(asked: answers.Merge, response: Response, desk: AtDesk) -> answe
     known = desk.model.ready().classes
     for name in (asked.name, asked.into):
         if name not in known:
-            raise Refusal(409, f"There is no class '{name}'.", "The classes stand at /classes.")
+            raise Refusal(409, f"There is no class '{name}'.", "Choose one of the classes that it knows.")
     return await _change(desk, "merge", asked.model_dump(), response)
 
 

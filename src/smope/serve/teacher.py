@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from smope.classifier import ContinualClassifier, UpdateReport
 
 MANIFEST = "pictures.json"
+_REMEDY = "Add other pictures, and teach again."
 _WAITING = "Another program is teaching this model. Waiting for it to end."
 
 
@@ -64,7 +65,7 @@ def _learn(classifier: ContinualClassifier, file: Path, folder: Path, stop: Call
     try:
         report = classifier.learn([(folder / entry["file"], entry["class"]) for entry in pictures], stop=stop)
     except DataError as error:
-        raise DataError(called(error.problem), error.remedy) from None
+        raise DataError(called(error.problem), _REMEDY) from None  # its own speaks of folders and lists
     if not file.exists():  # the first update can be undone too: what was before it is a model that knows nothing
         untaught = copy.copy(classifier)
         untaught.undo()

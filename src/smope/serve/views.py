@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from dataclasses import asdict
+from statistics import mean
 from typing import Any
 from urllib.parse import quote
 
@@ -49,7 +50,13 @@ async def classes(desk: AtDesk) -> list[answers.ClassInfo]:
 async def history(desk: AtDesk) -> list[answers.Change]:
     """What was done to the model, in order."""
     entries = desk.model.classifier.history if desk.model.classifier is not None else ()
-    return [answers.Change(**entry.model_dump(include={"what", "when", "classes", "new", "pictures"})) for entry in entries]
+    return [
+        answers.Change(
+            **entry.model_dump(include={"what", "when", "classes", "new", "pictures"}),
+            accuracy=mean(entry.accuracies.values()) if entry.accuracies else None,
+        )
+        for entry in entries
+    ]
 
 
 @router.get("/experts", tags=["look"])

@@ -42,4 +42,4 @@ class Wire:
         now = self._clock()
         if now - self._sent >= _SECONDS_BETWEEN or line.done == line.total:
             self._sent = now
-            self.progress(line.label, self._course.share, line.left(line.after))
+            self.progress(line.label, self._course.share, line.left(line.after) if line.stage else None)  # else what follows is not known

@@ -4,11 +4,11 @@ import * as classify from "./classify.js";
 import * as model from "./model.js";
 import { enter, get } from "./server.js";
 import * as teach from "./teach.js";
-import { byId, count, notice, said } from "./tools.js";
+import { beginRemovals, byId, count, dropped, notice, said } from "./tools.js";
 
 const PARTS = ["classify", "teach", "model"];
 const LOOK_EVERY = 3000, LOOK_WHILE_LOADING = 500;
-let seen = "";
+let seen = "", restored = null;
 
 function part() {
   const asked = location.hash.slice(1);
@@ -38,6 +38,7 @@ async function look() {
     document.title = `${about.file} · smope`;
     classify.setLimit(about.limits.picture_bytes);
     teach.setLimits(about.limits);
+    if (about.file !== restored) { restored = about.file; await teach.restore(about.file); }
     if (mark !== seen || last === null) {
       seen = mark;
       last = await model.refresh(about);
@@ -88,8 +89,9 @@ async function letIn() {
 
 model.begin(changed, teach.watch);
 teach.begin(changed);
+beginRemovals();
 const take = classify.begin(teach.keep);
-addEventListener("hashchange", () => turn(true));
+addEventListener("hashchange", () => { notice(""); turn(true); });
 addEventListener("paste", (event) => {
   const files = [...event.clipboardData.files];
   if (!files.length) return;
@@ -97,7 +99,18 @@ addEventListener("paste", (event) => {
   if (part() === "teach") teach.paste(files);
   else { location.hash = "#classify"; take(files); }
 });
-for (const kind of ["dragover", "drop"]) addEventListener(kind, (event) => event.preventDefault()); // a near miss must not leave the page
+addEventListener("dragover", (event) => event.preventDefault());
+addEventListener("drop", async (event) => { // anywhere on the page counts
+  event.preventDefault();
+  const { files, folders } = await dropped(event.dataTransfer);
+  if (folders.length) {
+    teach.gatherFolders(folders);
+    location.hash = "#teach";
+  }
+  if (!files.length) return;
+  if (part() === "teach") teach.paste(files);
+  else { location.hash = "#classify"; take(files); }
+});
 if (!location.hash.startsWith("#token=")) turn(false);
 await letIn();
 turn(false);

@@ -39,13 +39,13 @@ async function rename(name) {
 }
 
 async function merge(name) {
-  const into = await ask({ title: `Merge “${name}”`, text: "Its pictures will count as another class's.", label: "Into the class", known: true, yes: "Merge" });
+  const into = await ask({ title: `Merge “${name}”`, text: "Its pictures will count as another class's.", label: "Into the class", among: [...byId("known").options].map((option) => option.value).filter((other) => other !== name), yes: "Merge" });
   if (into) change("/classes/merge", { name, into });
 }
 
 async function remove(name) {
   const text = "It will never be the answer again. One step can be undone.";
-  if (await ask({ title: `Remove “${name}”?`, text, yes: "Remove" })) change("/classes/remove", { name });
+  if (await ask({ title: `Remove “${name}”?`, text, yes: "Remove", grave: true })) change("/classes/remove", { name });
 }
 
 function row({ name, pictures, accuracy }) {
@@ -65,6 +65,31 @@ function told({ what, when, classes, pictures, new: fresh }) {
     merge: () => `Merged ${classes[0]} into ${classes[1]}`,
   };
   return make("li", {}, `${words[what]()} `, make("time", { datetime: when }, new Date(when).toLocaleString()));
+}
+
+const WIDE = 300, HIGH = 90, EDGE = 8, AXIS = 30;
+
+/** How well each update's classes were recognised, as a line. */
+function curve(history) {
+  const points = history.filter(({ accuracy }) => accuracy != null).map(({ accuracy, when }) => ({ accuracy, when }));
+  byId("curve").hidden = points.length < 2;
+  if (points.length < 2) return;
+  const x = (index) => AXIS + (index * (WIDE - AXIS - EDGE)) / (points.length - 1), y = (accuracy) => EDGE + ((100 - accuracy) * (HIGH - 2 * EDGE)) / 100;
+  const spots = points.map(({ accuracy, when }, index) => drawn("circle", { cx: x(index), cy: y(accuracy), r: 3 }, drawn("title", {}, `${new Date(when).toLocaleString()}: ${Math.round(accuracy)} %`)));
+  const lines = [0, 50, 100].flatMap((share) => [drawn("line", { x1: AXIS, x2: WIDE, y1: y(share), y2: y(share) }), drawn("text", { x: AXIS - 4, y: y(share) + 4, "text-anchor": "end" }, `${share}`)]);
+  const picture = drawn("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": `Recognised, in percent, after each of ${points.length} updates: ${points.map(({ accuracy }) => Math.round(accuracy)).join(", ")}` },
+    ...lines, drawn("polyline", { points: points.map(({ accuracy }, index) => `${x(index)},${y(accuracy)}`).join(" ") }), ...spots);
+  byId("curve").replaceChildren(picture, make("figcaption", {}, "Percent recognised of the classes taught, update by update"));
+}
+
+/** The model in a sentence: what it knows, and how well. */
+function summary(classes) {
+  const checked = classes.filter(({ accuracy }) => accuracy != null), pictures = classes.reduce((sum, one) => sum + one.pictures, 0);
+  const weak = [...checked].sort((one, other) => one.accuracy - other.accuracy)[0];
+  if (!classes.length) return "";
+  return `${count(classes.length, "class", "classes")}, learned from ${count(pictures, "picture")}. `
+    + (checked.length ? `${checked.length === classes.length ? "" : `${checked.length} of them could be checked. `}On average ${percent(checked.reduce((sum, one) => sum + one.accuracy, 0) / checked.length / 100)} recognised`
+      + (weak.accuracy < 100 ? `, least well “${weak.name}” (${percent(weak.accuracy / 100)}).` : ".") : "None could be checked yet: teach more pictures of each.");
 }
 
 const CELL = 10;
@@ -111,6 +136,9 @@ export async function refresh(about) {
   byId("history").replaceChildren(...history.map(told).reverse());
   byId("history-part").hidden = !history.length;
   byId("history").reversed = true;
+  byId("summary").textContent = summary(classes);
+  curve(history);
+  byId("inside").hidden = !about.method;
   byId("facts").textContent = about.method ? `${about.method} on ${about.backbone}, which sees ${about.image_size} × ${about.image_size} pixels` : "";
   byId("undo-last").disabled = !about.can_undo;
   byId("save-model").hidden = !history.length;

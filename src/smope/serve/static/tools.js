@@ -48,6 +48,25 @@ export function lane(most) {
   return (work) => new Promise((done, failed) => { waiting.push(() => work().then(done, failed)); next(); });
 }
 
+const removals = []; // {words, back}
+
+function showRemovals() {
+  const last = removals.at(-1);
+  byId("removed").hidden = !last;
+  byId("removed-words").textContent = last ? last.words : "";
+}
+
+/** Say what was removed, and offer to take it back: the last removal first, and then those before it. */
+export function removed(words, back) {
+  removals.push({ words, back });
+  showRemovals();
+}
+
+export function beginRemovals() {
+  byId("removed-back").addEventListener("click", () => { removals.pop()?.back(); showRemovals(); });
+  byId("removed-close").addEventListener("click", () => { removals.length = 0; showRemovals(); });
+}
+
 export function notice(words) {
   const place = byId("notice");
   place.hidden = !words;
@@ -78,6 +97,43 @@ export function thumbnail(file, side) {
   return canvas;
 }
 
+const PICTURE = /\.(jpe?g|png|webp|bmp|gif|tiff?|heic|heif)$/i;
+const isPicture = (file) => file.type.startsWith("image/") || PICTURE.test(file.name);
+
+const listed = (folder) => new Promise((done, failed) => { // a folder tells its entries a hundred at a time
+  const reader = folder.createReader(), found = [];
+  const more = () => reader.readEntries((some) => { if (some.length) { found.push(...some); more(); } else done(found); }, failed);
+  more();
+});
+
+async function within(entry) {
+  if (entry.isFile) return [await new Promise((done, failed) => entry.file(done, failed))];
+  return (await Promise.all((await listed(entry)).map(within))).flat();
+}
+
+/** Everything that was dropped: pictures, and of folders their pictures by the folder that they lie in, as [{name, files}]. */
+export async function dropped(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+  if (!entries.some((entry) => entry.isDirectory)) return { files: [...transfer.files], folders: [] };
+  const folders = new Map(), files = [];
+  const add = (name, more) => folders.set(name, [...(folders.get(name) || []), ...more.filter(isPicture)]);
+  for (const entry of entries) {
+    if (entry.isFile) { files.push(...await within(entry)); continue; }
+    for (const inner of await listed(entry)) add(inner.isDirectory ? inner.name : entry.name, await within(inner));
+  }
+  return { files, folders: [...folders].filter(([, found]) => found.length).map(([name, found]) => ({ name, files: found })) };
+}
+
+/** The same of a folder that was chosen in a dialog. */
+export function chosen(list) {
+  const folders = new Map();
+  for (const file of [...list].filter(isPicture)) {
+    const parts = file.webkitRelativePath.split("/"), name = parts.at(parts.length > 2 ? 1 : 0);
+    folders.set(name, [...(folders.get(name) || []), file]);
+  }
+  return [...folders].map(([name, files]) => ({ name, files }));
+}
+
 /** An area to drop pictures on, with buttons for files and the camera. `taken` gets a list of files. */
 export function dropArea(words, taken, tight = false) {
   const input = make("input", { type: "file", accept: "image/*", multiple: true, hidden: true, onchange: () => { taken([...input.files]); input.value = ""; } });
@@ -90,6 +146,8 @@ export function dropArea(words, taken, tight = false) {
   area.addEventListener("drop", (event) => {
     event.preventDefault();
     area.classList.remove("over");
+    if ([...event.dataTransfer.items].some((item) => item.webkitGetAsEntry?.()?.isDirectory)) return; // for the page: a class a folder
+    event.stopPropagation();
     const files = [...event.dataTransfer.files];
     if (files.length) taken(files);
   });
@@ -125,20 +183,25 @@ async function camera(taken) {
   dialog.showModal();
 }
 
-/** A question in a dialog: resolves to true or to the words given, and to null if it is cancelled. */
-export function ask({ title, text = "", label = "", value = "", known = false, yes }) {
-  const dialog = byId("ask"), field = byId("ask-value");
+/** A question in a dialog: resolves to true or to the words given, to false for `no`, and to null if it is cancelled. `among` gives names to choose from. */
+export function ask({ title, text = "", label = "", value = "", among = null, yes, no = "", grave = false }) {
+  const dialog = byId("ask"), field = byId(among ? "ask-choice" : "ask-value");
+  byId("ask-choice").hidden = !among;
+  byId("ask-value").hidden = Boolean(among);
+  byId("ask-value").required = Boolean(label) && !among;
+  if (among) field.replaceChildren(...among.map((name) => make("option", {}, name)));
+  byId("ask-no").hidden = !no;
+  byId("ask-no").textContent = no;
+  byId("ask-yes").className = grave ? "grave" : "main";
   byId("ask-title").textContent = title;
   byId("ask-text").textContent = text;
   byId("ask-label").hidden = !label;
   byId("ask-label").firstElementChild.textContent = label;
   byId("ask-yes").textContent = yes;
-  field.required = Boolean(label);
-  field.value = value;
-  if (known) field.setAttribute("list", "known"); else field.removeAttribute("list");
-  dialog.returnValue = "no";
+  field.value = value || (among ? among[0] : "");
+  dialog.returnValue = "cancel";
   dialog.showModal();
   return new Promise((done) => {
-    dialog.onclose = () => done(dialog.returnValue !== "yes" ? null : label ? field.value.trim() : true);
+    dialog.onclose = () => done(dialog.returnValue === "no" ? false : dialog.returnValue !== "yes" ? null : label ? field.value.trim() : true);
   });
 }
