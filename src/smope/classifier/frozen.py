@@ -82,9 +82,15 @@ def _check_tokens(config: RunConfig, where: str = "") -> None:
 
 
 def _body(config: RunConfig, settings: Settings, vit: FrozenViT, fingerprint: str, transform: Transform) -> Body:
-    runtime = SingleProcess(config.device, min(config.threads, os.cpu_count() or 1), config.precision)  # a file may ask for any number
+    runtime = SingleProcess(config.device, _threads(config.threads), config.precision)
     vit.checkpointing = config.train.checkpointing
     return Body(config, settings, vit.to(runtime.device), fingerprint, transform, runtime)
+
+
+def _threads(asked: int) -> int:
+    """At most the cores there are, and OMP_NUM_THREADS where it is set: a file may ask for any number."""
+    most = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(asked, os.cpu_count() or 1, int(most) if most.isdecimal() and int(most) else asked))
 
 
 def _choose(name: str, image_size: int, file: str | Path | None, progress: Progress) -> tuple[str, FrozenViT | None, tuple[str, ...]]:
