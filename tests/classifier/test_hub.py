@@ -103,6 +103,7 @@ def test_the_card_says_what_it_is_and_gives_no_one_away(taught: ContinualClassif
     card = pushed["README.md"].decode()
     _, front, body = card.split("---\n", 2)
     assert yaml.safe_load(front)["library_name"] == "smope" and yaml.safe_load(front)["pipeline_tag"] == "image-classification"
+    assert yaml.safe_load(front)["license"] == "other" and "base_model" not in yaml.safe_load(front) and "pip install" not in body
     for words in (
         "# my-shop",
         'from_hub("anna/my-shop")',
@@ -118,6 +119,13 @@ def test_the_card_says_what_it_is_and_gives_no_one_away(taught: ContinualClassif
         assert words in body
     for content in pushed.values():
         assert str(Path.home()).encode() not in content and str(Path.cwd()).encode() not in content and b"/tmp" not in content
+
+
+def test_the_card_names_the_page_of_a_backbone_that_has_one(taught_file: Path) -> None:
+    document, tensors = adapter.read(taught_file)
+    of_hub = document.model_copy(update={"backbone": document.backbone.model_copy(update={"name": "dinov2-s14-reg"})})
+    front = yaml.safe_load(model_card(of_hub, adapter.counts(document, tensors), "a/b").split("---\n", 2)[1])
+    assert front["base_model"] == "timm/vit_small_patch14_reg4_dinov2.lvd142m"
 
 
 def test_a_calibrated_card_says_so(taught_file: Path) -> None:

@@ -118,7 +118,7 @@ def test_names_that_differ_by_blanks_are_one_class() -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.zeros((4, 4, 3)), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8), np.zeros(4, np.uint8)]
+    "array", [-np.ones((4, 4, 3)), np.zeros((4, 4, 4), np.uint8), np.zeros((0, 4, 3), np.uint8), np.zeros(4, np.uint8)]
 )
 def test_an_array_that_is_no_picture_is_left_out(array: np.ndarray) -> None:
     found = gather([(array, "cup"), (draw("red", 1), "cup")], 16)

@@ -113,7 +113,8 @@ def test_a_name_that_a_spreadsheet_would_take_for_a_formula_is_quoted(call: Call
 def test_unreadable_pictures_are_told_on_stderr_and_fail_only_if_all_do(call: Call, shapes: Path, shop: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"junk")
     some = call("predict", "shop.smope", "bad.jpg", "gone.png", shapes / "test/red box/0.png", "--json")
-    assert some.exit_code == 0 and len(some.stdout.splitlines()) == 1
+    assert some.exit_code == 2 and len(some.stdout.splitlines()) == 1 and "There is no file gone.png" in some.stderr
+    assert call("predict", "shop.smope", "bad.jpg", shapes / "test/red box/0.png", "--json").exit_code == 0
     assert "skipped bad.jpg: Cannot read it as a picture: " in some.stderr and "gone.png" in some.stderr
     quiet = call("predict", "shop.smope", "bad.jpg", shapes / "test/red box/0.png", "-q")
     assert quiet.stderr.count("\n") == 1 and "bad.jpg" in quiet.stderr

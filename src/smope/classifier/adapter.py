@@ -136,6 +136,7 @@ class Document(Section):
     settings: Settings
     false_alarm: float = Field(gt=0, lt=1)
     names: list[str | None]  #: one a head row; None where a class was taken out
+    numbers: bool = False  #: whether the classes were given as whole numbers, and are to be answered as such
     history: list[Entry]
     calibration: Calibration
 

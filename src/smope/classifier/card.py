@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from smope.backbones.registry import backbone_info
+from smope.backbones.sources import HubSource
 from smope.classifier.adapter import Document
 from smope.classifier.updates import describe_calibration
 
@@ -14,7 +16,9 @@ _SHOWN = 10
 _CARD = """\
 ---
 library_name: smope
-pipeline_tag: image-classification
+license: other
+license_name: unspecified
+{base}pipeline_tag: image-classification
 tags:
 - image-classification
 - continual-learning
@@ -26,7 +30,7 @@ tags:
 An image classifier for {count} classes, made with smope. It can be taught new classes, or more pictures of known ones,
 without the old pictures.
 
-    pip install 'smope[hub]'
+It needs smope with its extra `hub`.
 
 ```python
 from smope import ContinualClassifier
@@ -71,6 +75,7 @@ def model_card(document: Document, pictures: Mapping[str, int], repo: str) -> st
     return _CARD.format(
         title=plain(repo.rpartition("/")[2]),
         repo=repo,
+        base=_base_model(document),
         count=len(pictures),
         classes="\n".join(f"| {plain(name)} | {count} |" for name, count in pictures.items()),
         history="\n".join(_history(document)),
@@ -92,6 +97,12 @@ def plain(text: str) -> str:
     'a\\\\|b \\\\<b\\\\>\\\\*c\\\\*'
     """
     return _MARKUP.sub(r"\\\1", text)
+
+
+def _base_model(document: Document) -> str:
+    """The line that names the backbone's own page on the hub, if it has one."""
+    sources = backbone_info(document.backbone.name).sources
+    return "".join(f"base_model: {source.repository}\n" for source in sources if isinstance(source, HubSource))
 
 
 def _history(document: Document) -> list[str]:

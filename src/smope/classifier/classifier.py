@@ -26,10 +26,10 @@ from smope.classifier.checking import CheckReport, check
 from smope.classifier.choosing import Experts, experts
 from smope.classifier.comparing import Difference, difference
 from smope.classifier.conditions import Conditions, check_canaries
-from smope.classifier.estimator import EstimatorVerbs
+from smope.classifier.estimator import EstimatorVerbs, paired
 from smope.classifier.forgetting import Receipt, removed
 from smope.classifier.frozen import embody, embody_stored
-from smope.classifier.inputs import listed, read_all
+from smope.classifier.inputs import COLUMNS, listed, read_all
 from smope.classifier.knowledge import Body, Knowledge, from_document, to_document, to_tensors
 from smope.classifier.looking import check_it_sees, question, see, view, views
 from smope.classifier.pictures import Picture, is_one_picture
@@ -90,21 +90,26 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         self._before: Knowledge | None = None
         self._file: Path | None = None
         self._notes: tuple[str, ...] = ()
+        self._numbers = False  # whether classes were given as whole numbers
 
     # -- learning --------------------------------------------------------------------------------------------------------
 
     def learn(
         self,
         source: Any,
+        y: Iterable[Any] | None = None,
         *,
+        columns: tuple[str, str] = COLUMNS,
         keep_at_least: float | None = None,
         must_stay: Any = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> UpdateReport:
         """Learn the pictures of `source`, and say what that did.
 
-        `source` is a folder of class folders, a CSV with the columns `path` and `label`, or a list of (picture, class), where a picture
-        is a path, bytes, a PIL image or an array H,W,3. Classes may be new or known. Whatever goes wrong, the classifier is as before.
+        `source` is a folder of class folders, a zip file of one, a CSV or a data frame with the columns `path` and `label` (or those
+        named by `columns`), a dict of class and pictures, a torch Dataset, or a list of (picture, class); with `y`, which are the
+        classes, a list of pictures. A picture is a path, bytes, a PIL image, an array or a tensor. Classes may be new or known.
+        Whatever goes wrong, the classifier is as before.
 
         With `keep_at_least=95` an update after which an old class is recognised less than 95 % as often as before is refused
         (`UpdateRefused`). `must_stay` are labelled pictures, in any form that `source` has: an update that gets one of them wrong that
@@ -112,7 +117,11 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         """
         rules = Conditions.of(keep_at_least)
         canaries = listed(must_stay) if must_stay is not None else None
-        named = listed(source)
+        numbers = self._numbers
+        if y is not None:
+            source, numbers = paired(source, y)
+            numbers = numbers and (self._numbers or not self.classes)
+        named = listed(source, columns)
         body, known = self._ready(), self._known()
         began = time.monotonic()
         found = read_all(named, body.transform.size, self.progress)
@@ -122,6 +131,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         if canaries is not None:
             check_canaries(canaries, self, self._with(taught))
         self._change(taught)
+        self._numbers = numbers
         notes, self._notes = self._notes, ()
         return replace(report, notes=(*report.notes, *notes), seconds=time.monotonic() - began)
 
@@ -208,8 +218,8 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
             raise (known.calibration if known else Calibration()).refusal(self.false_alarm, known.labels.names if known else ())
         answers = self._asked(pictures, far=none_of_these is not None)
         if isinstance(answers, Answer):
-            return _word(answers, none_of_these)
-        return [_word(answer, none_of_these) for answer in answers]
+            return self._word(answers, none_of_these)
+        return [self._word(answer, none_of_these) for answer in answers]
 
     def classify(self, pictures: Any) -> Any:
         """An `Answer` for a picture, or a list of them for many."""
@@ -333,7 +343,7 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         made._knowledge = known if document.calibration.left_out else teaching.rejudged(made._body, known)
         check_it_sees(made._body, made._knowledge, str(path))
         made.overrides = differences(config)  # only now: what a file from elsewhere says is checked
-        made._file = resolved(Path(path))
+        made._file, made._numbers = resolved(Path(path)), document.numbers
         return made
 
     # -- inside ----------------------------------------------------------------------------------------------------------
@@ -352,7 +362,11 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
         return self._knowledge
 
     def _document(self) -> Document:
-        return to_document(self._ready(), self._known(), self.false_alarm)
+        return to_document(self._ready(), self._known(), self.false_alarm, self._numbers)
+
+    def _begin_anew(self) -> None:
+        self._knowledge = self._before = self._file = None
+        self._numbers = False
 
     def _forget_body(self) -> None:
         self._body = self._knowledge = self._before = None
@@ -392,6 +406,5 @@ class ContinualClassifier(EstimatorVerbs, SharingVerbs):
     def _temperature(self) -> float:
         return self._known().calibration.temperature if self.calibrated else 1.0
 
-
-def _word(answer: Answer, none_of_these: str | None) -> str:
-    return none_of_these if none_of_these is not None and answer.unknown else answer.label
+    def _word(self, answer: Answer, none_of_these: str | None) -> str | int:
+        return none_of_these if none_of_these is not None and answer.unknown else self._value(answer.label)

@@ -88,11 +88,17 @@ def _check_sizes(config: RunConfig, where: str = "") -> None:
 
 
 def _body(config: RunConfig, settings: Settings, vit: FrozenViT, fingerprint: str, transform: Transform) -> Body:
-    cores = os.cpu_count() or 1  # a file may ask for any number of threads and processes
+    cores = os.cpu_count() or 1  # a file may ask for any number of processes
     config = config.model_copy(update={"data": config.data.model_copy(update={"workers": min(config.data.workers, cores)})})
-    runtime = SingleProcess(config.device, min(config.threads, cores), config.precision)
+    runtime = SingleProcess(config.device, _threads(config.threads), config.precision)
     vit.checkpointing = config.train.checkpointing
     return Body(config, settings, vit.to(runtime.device), fingerprint, transform, runtime)
+
+
+def _threads(asked: int) -> int:
+    """At most the cores there are, and OMP_NUM_THREADS where it is set: a file may ask for any number."""
+    most = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(asked, os.cpu_count() or 1, int(most) if most.isdecimal() and int(most) else asked))
 
 
 def _choose(name: str, image_size: int, file: str | Path | None, progress: Progress) -> tuple[str, FrozenViT | None, tuple[str, ...]]:

@@ -12,13 +12,14 @@ import csv
 import hashlib
 import os
 import threading
+import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from smope.classifier.pictures import Picture, left_out, name_of, open_picture
@@ -32,6 +33,8 @@ from smope.labels import check_name
 from smope.progress import SILENT, Progress
 
 _HELD_BYTES = 512 * 2**20  #: of reduced pictures in memory; those beyond are read again when they are needed
+COLUMNS = ("path", "label")
+_ZIP_BYTES = 2**30  #: of unpacked pictures of a zip file, all in memory
 _LAYOUT = "Put each class's pictures in a folder of its own; or give a list of (picture, class) or a CSV with the columns path and label."
 
 
@@ -89,9 +92,12 @@ def gather(source: Any, size: int, progress: Progress = SILENT) -> Gathered:
     return read_all(listed(source), size, progress)
 
 
-def listed(source: Any) -> Listed:
-    """What `source` names, by name alone: a wrong path is told before anybody waits for a backbone. A DataError if there is nothing."""
-    items, skipped = _items(source)
+def listed(source: Any, columns: tuple[str, str] = COLUMNS) -> Listed:
+    """What `source` names, by name alone: a wrong path is told before anybody waits for a backbone. A DataError if there is nothing.
+
+    `columns` are those of a table that hold the picture and its class.
+    """
+    items, skipped = _items(source, columns)
     if not items:
         raise _nothing(skipped, _elsewhere(source, skipped) or _LAYOUT)
     return Listed(tuple(items), tuple(skipped))
@@ -181,16 +187,30 @@ def _nothing(skipped: Sequence[Skipped], remedy: str) -> DataError:
 # -- sources ---------------------------------------------------------------------------------------------------------------
 
 
-def _items(source: Any) -> tuple[list[_Item], list[Skipped]]:
+def _items(source: Any, columns: tuple[str, str]) -> tuple[list[_Item], list[Skipped]]:
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
         if os.path.isdir(path):
             refs, skipped = class_folders(path)
             return [_Item(ref.id, check_name(ref.label), ref.path) for ref in refs], skipped
         if path.suffix.lower() == ".csv" and os.path.isfile(path):
-            return _from_csv(path)
-        what = "is no CSV" if os.path.isfile(path) else "is not there"
+            return _from_csv(path, columns)
+        if path.suffix.lower() == ".zip" and os.path.isfile(path):
+            return _from_zip(path)
+        what = "is neither a CSV nor a zip file" if os.path.isfile(path) else "is not there"
         raise DataError(f"'{path}' {what}, so there is nothing to learn from.", _LAYOUT)
+    if hasattr(source, "columns") and hasattr(source, "iterrows"):  # a data frame of pandas
+        lacking = [name for name in columns if name not in source.columns]
+        if lacking:
+            raise DataError(f"The table has no column '{lacking[0]}'.", f"Name its columns: columns=('{columns[0]}', '{columns[1]}').")
+        return [_pair(index, pair) for index, pair in enumerate(zip(source[columns[0]], source[columns[1]], strict=True))], []
+    if isinstance(source, Mapping):
+        pairs = [(picture, label) for label, pictures in source.items() for picture in pictures]
+        return [_pair(index, pair) for index, pair in enumerate(pairs)], []
+    if not isinstance(source, Iterable) and hasattr(source, "__getitem__") and hasattr(source, "__len__"):  # a torch Dataset
+        return [_pair(index, _named(source[index], source)) for index in range(len(source))], []
+    if hasattr(source, "__getitem__") and hasattr(source, "classes") and not isinstance(source, Sequence):
+        return [_pair(index, _named(source[index], source)) for index in range(len(source))], []
     if isinstance(source, Iterable):
         return [_pair(index, entry) for index, entry in enumerate(source)], []
     raise DataError(f"Cannot learn from a {type(source).__name__}.", _LAYOUT)
@@ -202,19 +222,51 @@ def _pair(index: int, entry: Any) -> _Item:
     return _Item(name_of(entry[0], index), check_name(entry[1]), entry[0])
 
 
-def _from_csv(path: Path) -> tuple[list[_Item], list[Skipped]]:
+def _named(entry: Any, source: Any) -> Any:
+    """An entry of a torch Dataset: a number stands for one of its `classes`, where it has them."""
+    names = getattr(source, "classes", None)
+    if names is not None and isinstance(entry, Sequence) and len(entry) == 2 and hasattr(entry[1], "__index__"):
+        return entry[0], names[int(entry[1])]
+    return entry
+
+
+def _from_zip(path: Path) -> tuple[list[_Item], list[Skipped]]:
+    """Pictures of a zip file; the folder that a picture is in is its class."""
+    items: list[_Item] = []
+    skipped: list[Skipped] = []
+    try:
+        with zipfile.ZipFile(path) as whole:
+            members = [member for member in whole.infolist() if not member.is_dir()]
+            if sum(member.file_size for member in members) > _ZIP_BYTES:
+                raise DataError(f"'{path}' holds more than {_ZIP_BYTES / 2**30:.0f} GB.", "Unpack it, and name the folder.")
+            for member in members:
+                place = PurePosixPath(member.filename)
+                if len(place.parts) < 2 or not is_picture(place.name) or place.name.startswith(".") or "__MACOSX" in place.parts:
+                    skipped.append(Skipped(member.filename, "it is not a picture in a class folder"))
+                    continue
+                items.append(_Item(member.filename, check_name(place.parts[-2]), whole.read(member)))
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError) as cause:
+        raise DataError(f"'{path}' cannot be read as a zip file: {cause}.", "Unpack it, and name the folder.") from cause
+    return items, skipped
+
+
+def _from_csv(path: Path, asked: tuple[str, str]) -> tuple[list[_Item], list[Skipped]]:
     """Paths are relative to the CSV; a line that names no class or no file is left out, like a file that is no picture."""
     items: list[_Item] = []
     skipped: list[Skipped] = []
     try:
         with open(path, encoding="utf-8-sig", newline="") as stream:
-            rows = csv.DictReader(stream)
+            first = stream.readline()
+            delimiter = max(",;\t", key=first.count)
+            stream.seek(0)
+            rows = csv.DictReader(stream, delimiter=delimiter)
             columns = {(name or "").strip().lower(): name for name in rows.fieldnames or ()}
-            lacking = [name for name in ("path", "label") if name not in columns]
+            wanted = [name.strip().lower() for name in asked]
+            lacking = [name for name in wanted if name not in columns]
             if lacking:
-                raise DataError(f"'{path}' has no column '{lacking[0]}' in its first line.", "Begin with the line 'path,label'.")
+                raise DataError(f"'{path}' has no column '{lacking[0]}' in its first line.", f"Begin with the line '{','.join(asked)}'.")
             for row in rows:
-                file, label = ((row[columns[name]] or "").strip() for name in ("path", "label"))
+                file, label = ((row[columns[name]] or "").strip() for name in wanted)
                 if file and label:
                     items.append(_Item(file, check_name(label), path.parent / file))
                 elif file or label:

@@ -98,7 +98,7 @@ class Knowledge:
         return replace(self, method=method.to(body.runtime.device), labels=self.labels.copy(), memory={})
 
 
-def to_document(body: Body, knowledge: Knowledge, false_alarm: float) -> Document:
+def to_document(body: Body, knowledge: Knowledge, false_alarm: float, numbers: bool = False) -> Document:
     """What an adapter says besides its tensors. Where it was made (device, paths) is no part of it."""
     look = body.transform
     backbone = body.config.backbone.model_copy(update={"file": None})
@@ -111,6 +111,7 @@ def to_document(body: Body, knowledge: Knowledge, false_alarm: float) -> Documen
         settings=body.settings,
         false_alarm=false_alarm,
         names=knowledge.labels.names,
+        numbers=numbers,
         history=list(knowledge.history),
         calibration=knowledge.calibration,
     )

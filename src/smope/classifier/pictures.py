@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps
 
 from smope.data import InMemory, Skipped, decode_stream
@@ -21,7 +22,8 @@ from smope.data.decoding import PIXEL_LIMIT, Pixels, reduced
 from smope.data.reader import Reader
 from smope.errors import DataError
 
-Picture = Any  #: a path, the bytes of a picture file, a PIL image, or an array H,W,3 (or H,W) of bytes
+#: a path, the bytes of a picture file, a PIL image, an array H,W,3 (or H,W) of bytes or of numbers from 0 to 1, or a tensor, also 3,H,W
+Picture = Any
 
 _ROOM = 2 * 256 / 224  #: a picture is reduced to not less than this many times the backbone's square
 _PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
@@ -37,8 +39,8 @@ def open_picture(picture: Picture, name: str, size: int, reader: Callable[[], Re
         return decode_stream(io.BytesIO(picture), name, room=room(size))
     if isinstance(picture, Image.Image):
         pixels_HW3 = _from_pillow(picture, name)
-    elif isinstance(picture, np.ndarray):
-        pixels_HW3 = _from_array(picture, name)
+    elif isinstance(picture, (np.ndarray, torch.Tensor)):
+        pixels_HW3 = _from_array(_as_bytes(picture, name), name)
     else:
         raise DataError(f"'{name}' is a {type(picture).__name__}, not a picture.", "Give a path, bytes, a PIL image or an array.")
     return reduced(pixels_HW3, room(size))
@@ -51,7 +53,9 @@ def left_out(name: str, error: DataError) -> Skipped:
 
 def is_one_picture(given: Any) -> bool:
     """Whether this is a single picture and not many."""
-    return isinstance(given, (str, os.PathLike, bytes, Image.Image)) or (isinstance(given, np.ndarray) and 2 <= given.ndim <= 3)
+    return isinstance(given, (str, os.PathLike, bytes, Image.Image)) or (
+        isinstance(given, (np.ndarray, torch.Tensor)) and 2 <= given.ndim <= 3
+    )
 
 
 def name_of(picture: Picture, index: int) -> str:
@@ -89,6 +93,24 @@ def _from_pillow(image: Image.Image, name: str) -> Pixels:
         raise DataError(f"Cannot read '{name}' as a picture: {cause}.", "Leave it out.") from cause
     file.seek(0)
     return decode_stream(file, name)
+
+
+def _as_bytes(array: Any, name: str) -> Any:
+    """Channels last, and numbers from 0 to 1 as bytes; what is something else is refused by `_from_array`."""
+    if isinstance(array, torch.Tensor):
+        array = array.detach().cpu().numpy()
+    if array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
+        array = array.transpose(1, 2, 0)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.dtype.kind != "f":
+        return np.ascontiguousarray(array)
+    if array.size and not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
+        raise DataError(
+            f"'{name}' is an array of decimal numbers from {array.min():g} to {array.max():g}.",
+            "Give numbers from 0 to 1, not normalised, or whole ones from 0 to 255 as uint8.",
+        )
+    return np.rint(array * 255).astype(np.uint8)
 
 
 def _from_array(array: Any, name: str) -> Pixels:

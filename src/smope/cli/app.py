@@ -85,12 +85,7 @@ app.command("version", rich_help_panel=_LOOK, epilog="Example: smope version")(v
 
 
 def main() -> None:
-    """The program. A terminal that lacks a letter of ours gets a question mark, not a traceback.
-
-    Threads that wait sleep instead of spinning (unless the user says otherwise): on a machine shared with other work a spinning thread
-    takes the core its partner needs, which made runs several times slower; on a quiet one we measured no loss.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is first imported, which no command has done yet
+    """The program. A terminal that lacks a letter of ours gets a question mark, not a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -61,6 +61,9 @@ def predict(
             read = _walk(classifier, files, write, tell, bar)
     if not read:
         raise DataError("None of the pictures could be read.", "The reasons stand above.")
+    if absent := [path for path in pictures if not path.exists()]:
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        raise DataError(f"There is no file {absent[0]}{more}.", "The others were answered. Check the path.")
 
 
 def _walk(
