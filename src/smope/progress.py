@@ -121,7 +121,13 @@ class Course:
 
 
 class Silent:
-    """Reports nothing."""
+    """Reports nothing. All of them are equal, also to a copy: scikit-learn's `clone` compares settings."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Silent)
+
+    def __hash__(self) -> int:
+        return hash(Silent)
 
     def bar(self, label: str, total: float | None, unit: str = "", stage: Stage | None = None) -> AbstractContextManager[Bar]:
         return nullcontext(Line(label, total, unit))
