@@ -11,11 +11,11 @@ from smope.backbones import VitShape
 from smope.config import TapConfig, TrainConfig
 from smope.heads import HEADS, Setup
 from smope.heads.kernel import Kernel
-from smope.heads.sums import SumsHead
+from smope.heads.sums import SumsConfig, SumsHead
 from smope.phases import Chance, Update
 
 D = 24
-NAMES = sorted(name for name, head in HEADS.all().items() if issubclass(head, SumsHead))
+NAMES = sorted(name for name, head in HEADS.all().items() if issubclass(head.Config, SumsConfig))  #: those that leave pictures out
 EXACT: dict[str, Any] = {"blocks": [-1], "tokens": ["cls"], "rank": None}
 Parts = tuple[Tensor, Tensor, Tensor]
 

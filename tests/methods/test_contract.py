@@ -71,12 +71,13 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 }
 # Methods that are tried with every head, in every mode of adaptation.
 MATRIX = ("linear", "smope")
+NOT_ADDITIVE = tuple(name for name, head in HEADS.all().items() if not head.additive)
 # Who need not keep which promise; any other check that finds nothing to check is a check that was lost.
 UNPROMISED = {
     "memory_is_flat": ("dualprompt", "coda-prompt", "hide-prompt", "norga", "convprompt", "cprompt"),
     "other_seed_other_result": ("ncm", "never", "first", "add"),
-    "any_split_in_any_order_gives_the_same_head": ("trained", "ncm", "always"),
-    "two_models_add_up": ("trained", "ncm", "always"),
+    "any_split_in_any_order_gives_the_same_head": (*NOT_ADDITIVE, "always"),
+    "two_models_add_up": (*NOT_ADDITIVE, "always"),
 }
 # Every weight of a ViT at the rate of a head would be noise.
 TRAINS = {"joint": TRAIN.model_copy(update={"prompt_lr_multiplier": 0.01})}

@@ -126,7 +126,7 @@ def protocol(config: RunConfig) -> str:
     """How a row was trained, in the few words a table has room for."""
     tap = "no TAP" if config.tap.kind == "off" else f"TAP {config.tap.kind}"
     how = f"{config.train.epochs} epochs, {tap}"
-    if HEADS.find(config.head["name"]).additive:
+    if HEADS.find(config.head["name"]).additive or config.adapt != "always":
         how = f"head {config.head['name']}, " + {"never": "frozen", "first": "prompt of the first task", "always": how}[config.adapt]
     return f"{config.protocol + ': ' if config.protocol else ''}{how}"
 

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from smope.backbones import Readout
+from smope.backbones import Readout, VitShape
 from smope.errors import ConfigError
 from smope.feature_drift import Figures, fit_drift, some
 from smope.feature_sums import FeatureSums, Sample, best_temperature, class_averaged, log_loss
@@ -94,20 +94,20 @@ def _judged(strength: float, score_SK: Tensor, row_S: Tensor) -> Choice:
 class SumsHead(Head, ABC):
     """Scores by weights that are computed from sums; a subclass names its formulas."""
 
-    Config = SumsConfig
+    Config: ClassVar[type[HeadConfig]] = SumsConfig
     additive = True
     leaves_out = True
 
     def __init__(self, setup: Setup[Any]) -> None:
         super().__init__(setup)
         config = setup.head_config
-        assert isinstance(config, SumsConfig)
         self.parts: tuple[Formula, ...] = self.formulas(config)
         self._kept: tuple[Tensor, list[Any], Sample] | None = None
         self._left_out_SK: Tensor | None = None
-        self.readout = Readout(_blocks(config.blocks, setup.shape.depth), tuple(config.tokens), norm="plain")
-        self.sums = FeatureSums(self.embedded_width(self.readout.width(setup.shape.dim)), config.rank, config.sample)
-        self.plain = config.plain
+        self.readout = self.make_readout(config, setup.shape)
+        self.sums = self.make_sums(config, self.embedded_width(self.readout.width(setup.shape.dim)))
+        if isinstance(config, SumsConfig):
+            self.plain = config.plain
         self.follows = setup.adapt == "always"
         if self.follows:
             self.drift: Tensor  # figures of the last drift; negative before the first one
@@ -132,6 +132,14 @@ class SumsHead(Head, ABC):
     @abstractmethod
     def formulas(self, config: Any) -> tuple[Formula, ...]:
         """The formulas whose scores are added."""
+
+    def make_readout(self, config: Any, shape: VitShape) -> Readout:
+        """What is read of a picture."""
+        return Readout(blocks_below(config.blocks, shape.depth), tuple(config.tokens), norm="plain")
+
+    def make_sums(self, config: Any, width: int) -> FeatureSums:
+        """What pictures are added up in."""
+        return FeatureSums(width, config.rank, config.sample)
 
     def embedded_width(self, width: int) -> int:
         """F of what `embed` gives."""
@@ -358,7 +366,7 @@ class SumsHead(Head, ABC):
         return feature_KSF.flatten(0, 1), known_K.repeat_interleave(per_class)
 
 
-def _blocks(asked: Sequence[int], depth: int) -> tuple[int, ...]:
+def blocks_below(asked: Sequence[int], depth: int) -> tuple[int, ...]:
     """The blocks to read, each once: of the last six, as many as there are."""
     beyond = [index for index in asked if index >= depth]
     if beyond:
