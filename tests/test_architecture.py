@@ -79,8 +79,8 @@ def picture(colour: str, seed: int) -> Image.Image:
     return drawn
 
 
-def taught() -> ContinualClassifier:
-    classifier = ContinualClassifier("vit-tiny-test", method="smope", image_size=16, overrides=FIELDS)
+def taught(method: str = "smope", overrides: Sequence[str] = FIELDS) -> ContinualClassifier:
+    classifier = ContinualClassifier("vit-tiny-test", method=method, image_size=16, overrides=overrides)
     classifier.learn([(picture(colour, seed), colour) for colour in COLOURS for seed in range(8)])
     return classifier
 
@@ -121,7 +121,7 @@ def test_the_way_of_a_training_image(ear, tmp_path):
 
 
 def test_the_way_of_a_photograph(ear):
-    classifier = taught()
+    classifier = taught("linear", ["threads=1"])
 
     def walk() -> None:
         classifier.learn([(picture("red", seed), "red") for seed in range(20, 28)])

@@ -142,7 +142,8 @@ def test_scikit_learn_takes_it_for_a_classifier(classifier: ContinualClassifier)
     from sklearn.pipeline import Pipeline
 
     assert sklearn.__version__ and is_classifier(classifier)
-    assert clone(classifier).get_params() == classifier.get_params()
+    copied, own = (each.get_params() for each in (clone(classifier), classifier))
+    assert {**copied, "progress": None} == {**own, "progress": None}, "clone copies what reports progress"
     given = pairs("red", "blue", count=8)
     pictures, labels = [picture for picture, _ in given], [label for _, label in given]
     whole = Pipeline([("same", "passthrough"), ("classifier", classifier)]).fit(pictures, labels)

@@ -15,13 +15,14 @@ from torch import Tensor
 from smope.feature_sums import FeatureSums
 
 NEAR = 1 / 3  #: of the usual squared distance
+_TIGHT = 0.5  #: of the usual distance of all classes, below which a class has its own
 _ENOUGH = 5  #: pictures of a class from which its own usual distance is taken
 
 
 def usual_distances(feature_NF: Tensor, row_N: Tensor, before: FeatureSums) -> Tensor:
-    """The squared distance that two pictures have on average: of all classes, earlier pictures included, or of each one's own class, N.
+    """The squared distance that two pictures of a class have on average, N: of all classes, earlier pictures included.
 
-    The smaller of the two counts: pictures of a class that is more alike than others are not all near duplicates.
+    A class whose own pictures have less than half of that has its own: they are alike, and not all near duplicates.
     """
     rows, index_N, count_K = row_N.unique(return_inverse=True, return_counts=True)
     total_KF = feature_NF.new_zeros(len(rows), feature_NF.shape[1]).index_add_(0, index_N, feature_NF)
@@ -30,7 +31,7 @@ def usual_distances(feature_NF: Tensor, row_N: Tensor, before: FeatureSums) -> T
     free, earlier = len(row_N) - len(rows), max(0, int(before.scattered) - len(before.known))
     pooled = 2 * (float(scatter_K.sum()) + earlier * before.variance) / max(1, free + earlier)
     own_K = torch.where(count_K >= _ENOUGH, 2 * scatter_K / (count_K - 1).clamp_min(1), pooled)
-    return own_K.clamp_max(pooled)[index_N]
+    return torch.where(own_K < _TIGHT * pooled, own_K, pooled)[index_N]
 
 
 def groups(feature_NF: Tensor, row_N: Tensor, usual_N: Tensor) -> Tensor:
