@@ -28,7 +28,7 @@ from smope.backbones import hub
 from smope.backbones.layouts import expected_shapes
 from smope.backbones.onnx_weights import read_onnx
 from smope.backbones.vit import VitShape
-from smope.errors import AssetError, SmopeError, WeightsError, in_a_line
+from smope.errors import AssetError, SmopeError, WeightsError, in_a_line, install_command
 from smope.progress import Progress
 
 _PATIENCE_SECONDS = 10.0
@@ -93,7 +93,7 @@ class HubSource:
         return f"{self.repository} (hub)"
 
     def command(self, name: str) -> str:
-        return _fetch_command(name) if hub.is_installed() else f"{hub.INSTALL} && {_fetch_command(name)}"
+        return _fetch_command(name) if hub.is_installed() else f"{install_command('hub')} && {_fetch_command(name)}"
 
     def fetch(self, progress: Progress) -> Mapping[str, object]:
         if hub.is_installed():

@@ -31,10 +31,9 @@ from smope.classifier.knowledge import Body, Knowledge
 from smope.classifier.looking import plain_feature, unlabelled
 from smope.classifier.places import from_nearest
 from smope.engine.runtime import SingleProcess
-from smope.errors import SmopeError, in_a_line
+from smope.errors import SmopeError, in_a_line, install_command
 from smope.methods import Method
 
-INSTALL = "pip install 'smope[export]'"
 OUTPUTS = ("logits", "probabilities", "distance")
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 _TALKATIVE = ("torch.onnx._internal.exporter._registration", "torch.fx.experimental.symbolic_shapes")
@@ -97,7 +96,7 @@ def check_installed() -> None:
     """What the export needs is an extra; say so before anything is computed."""
     lacking = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if lacking:
-        raise ExportError(f"An export needs {', '.join(lacking)}, not installed here.", f"Install it: {INSTALL}")
+        raise ExportError(f"An export needs {', '.join(lacking)}, not installed here.", f"Install it: {install_command('export')}")
     if not hasattr(torch.compiler, "is_exporting"):
         raise ExportError(f"An export needs torch 2.7 or newer; here is {torch.__version__}.", "Update torch.")
 

@@ -27,7 +27,7 @@ from smope.data.decoding import Pixels, is_picture
 from smope.data.folder import NESTED, OUTSIDE, class_folders
 from smope.data.images import Source
 from smope.data.reader import Reader, own_reader
-from smope.errors import DataError
+from smope.errors import DataError, nearest_path
 from smope.labels import check_name
 from smope.progress import SILENT, Progress
 
@@ -188,8 +188,8 @@ def _items(source: Any) -> tuple[list[_Item], list[Skipped]]:
             return [_Item(ref.id, check_name(ref.label), ref.path) for ref in refs], skipped
         if path.suffix.lower() == ".csv" and os.path.isfile(path):
             return _from_csv(path)
-        what = "is no CSV" if os.path.isfile(path) else "is not there"
-        raise DataError(f"'{path}' {what}, so there is nothing to learn from.", _LAYOUT)
+        what = "is neither a folder nor a CSV" if os.path.isfile(path) else "is not there"
+        raise DataError(f"'{path}' {what}, so there is nothing to learn from.", ("" if path.exists() else nearest_path(path)) or _LAYOUT)
     if isinstance(source, Iterable):
         return [_pair(index, entry) for index, entry in enumerate(source)], []
     raise DataError(f"Cannot learn from a {type(source).__name__}.", _LAYOUT)
