@@ -71,7 +71,9 @@ SPEEDS: tuple[tuple[Any, ...], ...] = (
 def results(folder: Path) -> str:
     """A row a method, with and without TAP; the records are of one image set and one backbone."""
     (comparison,) = compare(find_records([folder / "emoji-r"]), against="smope")
-    lines = {line.name: line for line in comparison.lines if line.protocol.endswith(("TAP shared", "no TAP"))}
+    lines = {
+        line.name: line for line in comparison.lines if line.protocol.endswith(("TAP shared", "no TAP")) and "head " not in line.protocol
+    }
     methods = dict.fromkeys(name.removesuffix("-tap").removesuffix("-no") for name in lines)
     columns = ("method", "FAA", "against SMoPE (95 %)", "CAA", "forgetting", "FAA without TAP", "seeds", "learnable")
     rows = []

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+_EXTRA = re.compile(r"""\s*;.*\bextra\s*==\s*["'](?P<extra>[^"']+)["']""")
 
 
 class SmopeError(Exception):
@@ -80,6 +85,35 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"Did you mean '{close[0]}'?"
     return f"Known: {', '.join(options)}."
+
+
+def nearest_path(path: Path) -> str:
+    """A hint for a misspelt path: the nearest name that is there, at the first step that leads nowhere; it may be empty."""
+    missing = path
+    while not missing.parent.is_dir() and missing != missing.parent:
+        missing = missing.parent
+    try:
+        there = os.listdir(missing.parent)
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(missing.name, there, n=1, cutoff=0.6)
+    return f"Did you mean '{missing.parent / close[0] / path.relative_to(missing)}'?" if close else ""
+
+
+def install_command(extra: str) -> str:
+    """The command that installs what an extra needs, package by package.
+
+    smope itself is on no registry: anybody could take its name there.
+    """
+    import importlib.metadata  # it takes longer than all else here, and is seldom needed
+
+    try:
+        requirements = importlib.metadata.requires("smope") or []
+    except importlib.metadata.PackageNotFoundError:  # run from its sources
+        requirements = []
+    wanted = [entry[: found.start()] for entry in requirements if (found := _EXTRA.search(entry)) and found["extra"] == extra]
+    quoted = " ".join(repr(entry) for entry in wanted)
+    return f"pip install {quoted}" if wanted else f"pip install '.[{extra}]' in a copy of smope's repository"
 
 
 def in_a_line(error: BaseException, most: int = 160) -> str:

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from smope.backbones import hub
 from smope.backbones.registry import BACKBONES, describe, load_backbone
 from smope.backbones.sources import HubSource
-from smope.errors import AssetError
+from smope.errors import AssetError, install_command
 from smope.progress import SILENT
 
 Install = Callable[..., list[dict[str, Any]]]
@@ -80,7 +80,7 @@ def answering() -> Iterator[str]:
 def test_without_the_client_the_error_says_what_to_install_what_to_get_and_where_to_point() -> None:
     with pytest.raises(AssetError) as caught:
         hub.download(*WANTED)
-    assert "pip install 'smope[hub]'" in caught.value.remedy
+    assert install_command("hub") in caught.value.remedy
     assert "model.safetensors of timm/some_vit" in caught.value.remedy and "backbone.file=/path/to/model.safetensors" in caught.value.remedy
 
 
@@ -91,7 +91,7 @@ def test_every_backbone_of_the_hub_fails_at_once_and_says_how_to_go_on(monkeypat
     assert {"sup1k-b16", "sup21k-b16", "dino-b16", "dinov2-s14", "dinov2-s14-reg", "dinov2-b14", "dinov2-b14-reg"} == set(names)
     for row in describe():
         if row.name in names and row.name != "dino-b16":  # which its makers offer too
-            assert row.command == f"pip install 'smope[hub]' && smope backbones fetch {row.name}" and not row.on_disk
+            assert row.command == f"{install_command('hub')} && smope backbones fetch {row.name}" and not row.on_disk
     with pytest.raises(AssetError, match=r"vit_base_patch16_224\.augreg_in21k.*backbone\.file=/path/to/model\.safetensors"):
         load_backbone("sup21k-b16")
 

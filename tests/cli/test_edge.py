@@ -6,12 +6,15 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 
 from smope.cli.edge import telling
 from smope.errors import DataError, NumericsError
+
+from .conftest import Call
 
 
 def code_and_words(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -68,3 +71,34 @@ def test_a_reader_that_has_enough_ends_the_program_without_a_word(words: str) ->
 def test_a_bug_keeps_its_traceback(bug: Exception) -> None:
     with pytest.raises(type(bug)), telling():
         raise bug
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["data", "groceries"], "smope data prepare groceries"),
+        (["backbones", "dinov2-s14-reg-mri"], "smope backbones fetch dinov2-s14-reg-mri"),
+        (["learn", "new.smope", "photos/janury"], "Did you mean 'photos/january'?"),
+        (["export", "shop.smope"], "smope export shop.smope --onnx shop.onnx"),
+        (["predict", "shop.smope", "photos/janury"], "Did you mean 'photos/january'?"),
+        (["info", "shp.smope"], "Did you mean 'shop.smope'?"),
+    ],
+)
+def test_what_was_meant_is_told(call: Call, tmp_path: Path, words: list[str], remedy: str) -> None:
+    (tmp_path / "photos/january").mkdir(parents=True)
+    (tmp_path / "shop.smope").touch()
+    done = call(*words)
+    assert done.exit_code == 2 and remedy in done.stderr, done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["--method", "smoppe"], "Did you mean 'smope'?"), (["--set", "train.epoch=3"], "Did you mean 'train.epochs'?")]
+)
+def test_settings_are_checked_before_anything_is_fetched(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    (tmp_path / "photos/cup").mkdir(parents=True)
+    (tmp_path / "photos/cup/a.png").touch()
+    monkeypatch.setattr("smope.classifier.frozen.load_backbone", lambda *given, **more: pytest.fail("a backbone was loaded"))
+    done = call("learn", "new.smope", "photos", *words)
+    assert done.exit_code == 2 and said in done.stderr, done.output

@@ -68,7 +68,7 @@ def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ca
     monkeypatch.setattr(groceries, "PICTURES", {part: sum(counts) for part, counts in COUNTS.items()})
     if request.param == "parquet":
         if not HAS_PYARROW:
-            pytest.skip("pyarrow is not installed: pip install 'smope[parquet]'")
+            pytest.skip("pyarrow is not installed")
         return as_parquet
     monkeypatch.setattr(groceries, "_parquet", lambda: SimpleNamespace(read_table=read_json_table))
     return as_json

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from smope.engine.loop import Interrupted
-from smope.errors import ConfigError, Problem, SmopeError
+from smope.errors import ConfigError, Problem, SmopeError, install_command
 from smope.many import Outcome
 from smope.methods import resolve
 from smope.recipes import load_recipe
@@ -172,4 +172,4 @@ def test_without_optuna_it_says_what_to_install(recipe, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ConfigError, match="needs Optuna") as error:
         tune(Search(recipe, GRID), "s", tmp_path / "s")
-    assert "smope[tune]" in error.value.remedy
+    assert install_command("tune") in error.value.remedy

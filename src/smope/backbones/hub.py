@@ -15,9 +15,8 @@ import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
-from smope.errors import AssetError, in_a_line
+from smope.errors import AssetError, in_a_line, install_command
 
-INSTALL = "pip install 'smope[hub]'"
 _PATIENCE_SECONDS = 5.0
 
 
@@ -31,7 +30,9 @@ def download(repository: str, filename: str) -> Path:
     wanted = f"{filename} of {repository}"
     by_hand = f"Or get {wanted} on a machine that reaches the hub, and set backbone.file=/path/to/{filename}."
     if not is_installed():
-        raise AssetError(f"{wanted} comes from the Hugging Face hub, whose client is not installed.", f"Install it: {INSTALL}. {by_hand}")
+        raise AssetError(
+            f"{wanted} comes from the Hugging Face hub, whose client is not installed.", f"Install it: {install_command('hub')}. {by_hand}"
+        )
     client = importlib.import_module("huggingface_hub")
     with suppress(FileNotFoundError):
         return Path(client.hf_hub_download(repository, filename, local_files_only=True))

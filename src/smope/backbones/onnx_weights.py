@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from smope.errors import AssetError
+from smope.errors import AssetError, install_command
 
 _NAMELESS = "onnx::"
 
@@ -25,7 +25,7 @@ def read_onnx(path: Path) -> dict[str, Tensor]:
     try:
         onnx = importlib.import_module("onnx")
     except ImportError:
-        raise AssetError(f"{path.name} is an ONNX file, and onnx is not installed.", "Install it: pip install 'smope[onnx]'.") from None
+        raise AssetError(f"{path.name} is an ONNX file, and onnx is not installed.", f"Install it: {install_command('onnx')}.") from None
     graph = onnx.load_model(path, format="protobuf", load_external_data=False).graph  # whatever the file is called
     tensors: dict[str, Tensor] = {}
     for one in graph.initializer:

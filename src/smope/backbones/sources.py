@@ -25,7 +25,7 @@ from smope.backbones.layouts import expected_shapes
 from smope.backbones.onnx_weights import read_onnx
 from smope.backbones.vit import VitShape
 from smope.download import Remote, download
-from smope.errors import AssetError, SmopeError, WeightsError, in_a_line
+from smope.errors import AssetError, SmopeError, WeightsError, in_a_line, install_command
 from smope.progress import Progress
 
 
@@ -87,7 +87,7 @@ class HubSource:
         return f"{self.repository} (hub)"
 
     def command(self, name: str) -> str:
-        return _fetch_command(name) if hub.is_installed() else f"{hub.INSTALL} && {_fetch_command(name)}"
+        return _fetch_command(name) if hub.is_installed() else f"{install_command('hub')} && {_fetch_command(name)}"
 
     def fetch(self, progress: Progress) -> Mapping[str, object]:
         if hub.is_installed():

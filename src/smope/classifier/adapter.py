@@ -23,7 +23,7 @@ from torch import Tensor
 from smope.classifier.calibration import Calibration
 from smope.classifier.settings import Settings
 from smope.config import RunConfig, Section, with_today_keys
-from smope.errors import CheckpointError, DataError, SmopeError
+from smope.errors import CheckpointError, DataError, SmopeError, nearest_path
 from smope.files import atomic_write, keep_before, lock, parse_json, resolved, sweep
 from smope.files import before as before
 from smope.labels import LabelSpace, check_name
@@ -258,7 +258,7 @@ def accuracies(history: Iterable[Entry]) -> dict[str, float]:
 
 def _absent(path: Path) -> AdapterError:
     problem = f"{path} is a folder, not an adapter." if path.is_dir() else f"There is no adapter {path}."
-    return AdapterError(problem, "Check the path, or make one with: smope learn FILE.smope FOLDER")
+    return AdapterError(problem, nearest_path(path) or "Check the path, or make one with: smope learn FILE.smope FOLDER")
 
 
 def earlier(path: Path) -> list[Path]:

@@ -30,7 +30,7 @@ tags:
 An image classifier for {count} classes, made with smope. It can be taught new classes, or more pictures of known ones,
 without the old pictures.
 
-It needs smope with its extra `hub`.
+With smope installed from its repository, with the extra `hub`:
 
 ```python
 from smope import ContinualClassifier

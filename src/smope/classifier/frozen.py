@@ -35,6 +35,9 @@ def embody(
     progress: Progress,
 ) -> tuple[Body, tuple[str, ...]]:
     """A new classifier's frozen part, and what the user should know of how it was chosen."""
+    plan(
+        FALLBACK if backbone == AUTO else backbone, method, image_size, seed, overrides
+    )  # what is wrong is told before anything is fetched
     chosen, vit, notes = _choose(backbone, image_size, file, progress)
     config = plan(chosen, method, image_size, seed, overrides)
     _check_sizes(config)

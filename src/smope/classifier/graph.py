@@ -32,11 +32,10 @@ from smope.classifier.looking import plain_feature, unlabelled
 from smope.classifier.novelty import Novelty
 from smope.classifier.places import from_nearest
 from smope.engine.runtime import SingleProcess
-from smope.errors import SmopeError, in_a_line
+from smope.errors import SmopeError, in_a_line, install_command
 from smope.heads.sums import SumsHead
 from smope.methods import Method
 
-INSTALL = "pip install 'smope[export]'"
 OUTPUTS = ("logits", "probabilities", "distance")
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 _TALKATIVE = ("torch.onnx._internal.exporter._registration", "torch.fx.experimental.symbolic_shapes")
@@ -122,7 +121,7 @@ def check_installed() -> None:
     """What the export needs is an extra; say so before anything is computed."""
     lacking = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if lacking:
-        raise ExportError(f"An export needs {', '.join(lacking)}, not installed here.", f"Install it: {INSTALL}")
+        raise ExportError(f"An export needs {', '.join(lacking)}, not installed here.", f"Install it: {install_command('export')}")
     if not hasattr(torch.compiler, "is_exporting"):
         raise ExportError(f"An export needs torch 2.7 or newer; here is {torch.__version__}.", "Update torch.")
 

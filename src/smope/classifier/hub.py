@@ -20,7 +20,7 @@ from smope.backbones import hub as client_of
 from smope.classifier import adapter
 from smope.classifier.adapter import Document
 from smope.classifier.card import model_card
-from smope.errors import SmopeError, in_a_line
+from smope.errors import SmopeError, in_a_line, install_command
 
 FILENAME = "classifier.smope"
 CARD = "README.md"
@@ -66,7 +66,7 @@ def _client(repo: str, token: str | None) -> tuple[Any, Any]:
     if "/" not in repo:
         raise HubError(f"'{repo}' does not say whose it is.", f"{_NAMES} (`hf auth whoami` says who you are).")
     if not client_of.is_installed():
-        raise HubError("The Hugging Face hub's client is not installed.", f"Install it: {client_of.INSTALL}")
+        raise HubError("The Hugging Face hub's client is not installed.", f"Install it: {install_command('hub')}")
     client = importlib.import_module("huggingface_hub")
     return client, client.HfApi(token=token, library_name="smope", library_version=smope.__version__)
 

@@ -28,7 +28,7 @@ from smope.data.decoding import Pixels, is_picture
 from smope.data.folder import NESTED, OUTSIDE, class_folders
 from smope.data.images import Source
 from smope.data.reader import Reader, own_reader
-from smope.errors import DataError
+from smope.errors import DataError, nearest_path
 from smope.labels import check_name
 from smope.progress import SILENT, Progress
 
@@ -198,7 +198,7 @@ def _items(source: Any, columns: tuple[str, str]) -> tuple[list[_Item], list[Ski
         if path.suffix.lower() == ".zip" and os.path.isfile(path):
             return _from_zip(path)
         what = "is neither a CSV nor a zip file" if os.path.isfile(path) else "is not there"
-        raise DataError(f"'{path}' {what}, so there is nothing to learn from.", _LAYOUT)
+        raise DataError(f"'{path}' {what}, so there is nothing to learn from.", ("" if path.exists() else nearest_path(path)) or _LAYOUT)
     if hasattr(source, "columns") and hasattr(source, "iterrows"):  # a data frame of pandas
         lacking = [name for name in columns if name not in source.columns]
         if lacking:

@@ -21,7 +21,7 @@ Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A reposit
 
 def export(
     file: Adapter,
-    onnx: Annotated[Path, typer.Option("--onnx", metavar="FILE.onnx", help="The file to write.", show_default=False)],
+    onnx: Annotated[Path | None, typer.Option("--onnx", metavar="FILE.onnx", help="The file to write.", show_default=False)] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Weights in a quarter of the room: smaller, faster, a little less exact.")] = False,
     check: Annotated[
         Path | None,
@@ -38,6 +38,8 @@ def export(
     from smope import ContinualClassifier
     from smope.cli.progress import reporter
 
+    if onnx is None:
+        raise ConfigError("What to write must be named.", f"ONNX can be written: smope export {file} --onnx {file.with_suffix('.onnx')}")
     if onnx.resolve() == file.resolve():
         raise ConfigError(f"{onnx} is the adapter itself.", "Name another file for --onnx.")
     console = stdout()

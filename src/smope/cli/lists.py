@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
+from typer.core import TyperGroup
 
 from smope.cli.console import megabytes, say, stdout, write_json
 from smope.cli.grid import plain_table
@@ -23,8 +24,29 @@ Contract = Annotated[bool, typer.Option("--contract", help="Run the contract on 
 
 _ARCHITECTURE = "vit_base_patch16_224"
 
-data_app = typer.Typer(invoke_without_command=True, epilog="Examples:\n  smope data\n  smope data prepare cifar-100")
-backbones_app = typer.Typer(invoke_without_command=True, epilog="Examples:\n  smope backbones\n  smope backbones fetch dinov2-s14-reg-mri")
+
+class _Assets(TyperGroup):
+    """Commands for things that have names: who gives a name alone is told the command."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and args[0] in self._names():
+            raise ConfigError(f"'{args[0]}' is not a command.", f"smope {self.name} {next(iter(self.commands))} {args[0]}")
+        return super().resolve_command(ctx, args)
+
+    def _names(self) -> list[str]:
+        if self.name == "data":
+            from smope.data import describe
+
+            return [row.name for row in describe()]
+        from smope.backbones.registry import describe as describe_backbones
+
+        return [row.name for row in describe_backbones()]
+
+
+data_app = typer.Typer(cls=_Assets, invoke_without_command=True, epilog="Examples:\n  smope data\n  smope data prepare cifar-100")
+backbones_app = typer.Typer(
+    cls=_Assets, invoke_without_command=True, epilog="Examples:\n  smope backbones\n  smope backbones fetch dinov2-s14-reg-mri"
+)
 
 
 def methods(

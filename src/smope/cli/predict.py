@@ -14,7 +14,7 @@ import typer
 
 from smope.cli.console import one_line, say, stderr
 from smope.cli.options import Weights
-from smope.errors import ConfigError, DataError
+from smope.errors import ConfigError, DataError, nearest_path
 
 if TYPE_CHECKING:
     from smope.classifier import Answer, ContinualClassifier
@@ -51,6 +51,8 @@ def predict(
     files = list(_files(pictures))
     if not files:
         raise DataError(f"There is no picture in {', '.join(map(str, pictures))}.", "Name picture files, or folders that hold some.")
+    if not any(path.exists() for path in files):
+        raise DataError(f"There is no {files[0]}.", nearest_path(files[0]) or "Name picture files, or folders that hold some.")
     write = (_Json if as_json else _Csv if as_csv else _Lines)(sys.stdout)
     with reporter(stderr(), quiet) as progress:
         classifier = ContinualClassifier.load(file, backbone_file=backbone_file, progress=progress)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, JpegImagePlugin, UnidentifiedImageError
 
-from smope.errors import DataError
+from smope.errors import DataError, install_command
 
 Pixels = NDArray[np.uint8]  # H,W,3 unless a name says otherwise
 
@@ -88,7 +88,7 @@ def unread(name: str) -> str:
     if kind in EXTENSIONS or (kind in TELEPHONE and reads_telephones()):
         return ""
     if kind in TELEPHONE:
-        return f"{kind.upper()} is read with the extra 'heic' alone (pip install 'smope[heic]'); or save it as JPEG"
+        return f"{kind.upper()} needs one package more ({install_command('heic')}); or save it as JPEG"
     if kind in _FOREIGN:
         return f"{kind.upper()} pictures are not read here; save it as JPEG"
     return f"its name does not end in {', '.join(EXTENSIONS)}"

@@ -24,7 +24,7 @@ from smope.chance import derive
 from smope.data.cached import CachedSet
 from smope.data.images import ImageRef, ImageSet
 from smope.data.stream import Dataset
-from smope.errors import AssetError
+from smope.errors import AssetError, install_command
 from smope.progress import SILENT, Progress
 
 CLASSES = (
@@ -117,7 +117,7 @@ def _parquet() -> Any:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise AssetError(
-            "Groceries come as a Parquet file, and pyarrow is not installed.", "Install it: pip install 'smope[parquet]'."
+            "Groceries come as a Parquet file, and pyarrow is not installed.", f"Install it: {install_command('parquet')}"
         ) from None
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from smope.engine.checkpoint import RunState
-from smope.errors import ConfigError
+from smope.errors import ConfigError, install_command
 
 FOLDER = "tensorboard"
 
@@ -50,7 +50,7 @@ class Board:
 def check_installed() -> None:
     """Say which extra is missing, if it is."""
     if importlib.util.find_spec("tensorboard") is None:
-        raise ConfigError("TensorBoard is not installed.", "Install it with: pip install 'smope[live]', or leave --tensorboard out.")
+        raise ConfigError("TensorBoard is not installed.", f"Leave --tensorboard out, or install it: {install_command('live')}")
 
 
 def _writer(folder: Path) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from smope.engine.run import RECORD
-from smope.errors import ConfigError, Problem, in_a_line
+from smope.errors import ConfigError, Problem, in_a_line, install_command
 from smope.files import write_json
 from smope.many.crew import Crew
 from smope.many.tasks import UNSEEN, Outcome, RunTask, Status, Stop, Watcher
@@ -53,7 +53,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("Runs on Ray need Ray, which is not installed.", "Install it: pip install 'smope[ray]'.") from None
+        raise ConfigError("Runs on Ray need Ray, which is not installed.", f"Install it: {install_command('ray')}") from None
     return ray
 
 

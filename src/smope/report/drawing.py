@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from smope.errors import SmopeError
+from smope.errors import SmopeError, install_command
 from smope.files import atomic_write
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -61,5 +61,5 @@ def _matplotlib() -> tuple[Any, Any]:
         import matplotlib
         from matplotlib.figure import Figure
     except ImportError:
-        raise SmopeError("Plots need matplotlib, which is not installed.", "Install it: pip install 'smope[plot]'.") from None
+        raise SmopeError("Plots need matplotlib, which is not installed.", f"Install it: {install_command('plot')}") from None
     return matplotlib, Figure

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from smope.errors import ConfigError, SmopeError
+from smope.errors import ConfigError, SmopeError, install_command
 from smope.files import resolved
 
 _TOKEN_LETTERS = 12  #: fewer could be guessed
-_EXTRA = "Install what serving needs: pip install 'smope[serve]'"
 _SHUTDOWN_SECONDS = 3
 _END_SECONDS = 9.0  #: after which whatever still goes on is left; every file is whole at any moment
 _LOOK_SECONDS = 0.1
@@ -129,7 +128,9 @@ def check_installed() -> None:
         import python_multipart
         import uvicorn
     except ImportError as error:
-        raise ConfigError(f"'{error.name}' is not installed, and serving needs it.", _EXTRA) from None
+        raise ConfigError(
+            f"'{error.name}' is not installed, and serving needs it.", f"Install what serving needs: {install_command('serve')}"
+        ) from None
     del fastapi, python_multipart, uvicorn
 
 

@@ -22,7 +22,7 @@ import yaml
 
 from smope.chance import derive
 from smope.engine.record import run_key
-from smope.errors import ConfigError, SmopeError
+from smope.errors import ConfigError, SmopeError, install_command
 from smope.files import atomic_write, lock
 from smope.many import Executor, Failures, OneAfterAnother, Outcome, RunTask
 from smope.recipes import apply_overrides
@@ -60,7 +60,7 @@ def load_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ConfigError("Tuning needs Optuna, which is not installed.", "Install it: pip install 'smope[tune]'.") from None
+        raise ConfigError("Tuning needs Optuna, which is not installed.", f"Install it: {install_command('tune')}") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
