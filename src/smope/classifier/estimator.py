@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,16 +76,14 @@ class EstimatorVerbs:
 
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn wants to know of an estimator; only scikit-learn calls it."""
-        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
-
-        inputs = InputTags(two_d_array=False, string=True)
-        return Tags(
+        tags = import_module("sklearn.utils")
+        return tags.Tags(
             estimator_type="classifier",
-            target_tags=TargetTags(required=True),
+            target_tags=tags.TargetTags(required=True),
             transformer_tags=None,
             regressor_tags=None,
-            classifier_tags=ClassifierTags(),
-            input_tags=inputs,
+            classifier_tags=tags.ClassifierTags(),
+            input_tags=tags.InputTags(two_d_array=False, string=True),
         )
 
     def __sklearn_is_fitted__(self) -> bool:
