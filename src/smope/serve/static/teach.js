@@ -216,9 +216,10 @@ function words(report) {
   for (const [name, share] of Object.entries(report.accuracies)) add(`“${name}”: ${Math.round(share)} % recognised.`, share >= 80 ? "" : "bad");
   if (report.unjudged.length) add(`Not checked, for too few pictures (four are needed): ${listed(report.unjudged)}.`);
   if (report.estimate) {
-    const { before, after, losses } = report.estimate;
-    if (!losses.length) add(`No old class got noticeably worse (estimated: ${Math.round(before)} % before, ${Math.round(after)} % now).`, "good");
-    for (const loss of losses) add(`Worse: “${loss.name}” lost ${Math.round(loss.points)} points${loss.to ? `, mostly to “${loss.to}”` : ""} (estimated).`, "bad");
+    const { before, after, losses, pictures } = report.estimate;
+    const how = pictures ? `measured on ${count(pictures, "picture")} left out or held back` : "estimated";
+    if (!losses.length) add(`No old class got noticeably worse (${how}: ${Math.round(before)} % before, ${Math.round(after)} % now).`, "good");
+    for (const loss of losses) add(`Worse: “${loss.name}” lost ${Math.round(loss.points)} points${loss.to ? `, mostly to “${loss.to}”` : ""} (${loss.pictures ? `of ${count(loss.pictures, "picture")}` : "estimated"}).`, "bad");
   }
   const skipped = report.skipped.map((entry) => make("li", { class: "bad" }, `Skipped ${entry.name}: ${entry.reason}`));
   lines.push(...skipped.slice(0, 10));
