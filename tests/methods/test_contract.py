@@ -112,7 +112,9 @@ def cases() -> dict[str, Case]:
         for head, adapt in itertools.product(HEADS.all(), get_args(Adapt)):
             if adapt != "never" and not (method.has_prompts or HEADS.find(head).trains):
                 continue  # there is nothing that could learn
-            found[f"{name}-{head}-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": head}, adapt)
+            # beside a trial, prompts on drawn pictures may be given up, and then there is nothing that follows anything
+            alone = {"plain": "off"} if adapt == "always" and "plain" in HEADS.find(head).Config.model_fields else {}
+            found[f"{name}-{head}-{adapt}"] = Case(method, small(method, {}), TAPS["off"], {"name": head} | alone, adapt)
     for name, method in known_methods().items():
         modes: tuple[Adapt, ...] = ("first", "always") if method.has_prompts else ("never",)
         for adapt in modes:

@@ -20,6 +20,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -91,6 +92,11 @@ def _judged(strength: float, score_SK: Tensor, row_S: Tensor) -> Choice:
     return Choice(strength, temperature, log_loss(score_SK, row_S, temperature), score_SK / temperature)
 
 
+#: what was computed of a head's sums as they are; no state, and gone with the head
+_PREPARED: WeakKeyDictionary[SumsHead, tuple[Tensor, list[Any], Sample]] = WeakKeyDictionary()
+_LEFT_OUT: WeakKeyDictionary[SumsHead, Tensor] = WeakKeyDictionary()
+
+
 class SumsHead(Head, ABC):
     """Scores by weights that are computed from sums; a subclass names its formulas."""
 
@@ -102,8 +108,6 @@ class SumsHead(Head, ABC):
         super().__init__(setup)
         config = setup.head_config
         self.parts: tuple[Formula, ...] = self.formulas(config)
-        self._kept: tuple[Tensor, list[Any], Sample] | None = None
-        self._left_out_SK: Tensor | None = None
         self.readout = self.make_readout(config, setup.shape)
         self.sums = self.make_sums(config, self.embedded_width(self.readout.width(setup.shape.dim)))
         if isinstance(config, SumsConfig):
@@ -234,21 +238,23 @@ class SumsHead(Head, ABC):
             self.temperatures.copy_(torch.tensor([choice.temperature for choice in choices], dtype=torch.float64))
             self.temperature.fill_(best_temperature(score_SK, sample.row_S))
             self.accuracy.fill_(class_averaged(score_SK.argmax(1) == sample.row_S, sample.row_S))
-            self._left_out_SK = score_SK
+            _LEFT_OUT[self] = score_SK
         self._set_weights(known_K, prepared)
 
     def _drop(self) -> None:
         """Forget what was computed from the sums as they were."""
-        self._kept = self._left_out_SK = None
+        _PREPARED.pop(self, None)
+        _LEFT_OUT.pop(self, None)
 
     def prepared(self) -> tuple[Tensor, list[Any], Sample]:
         """The classes that have pictures, what each formula prepares of them, and the pictures that can be left out.
 
         A class of one picture is gone without it, so that picture judges nothing. Kept until the next `fit`: it is most of a fit's work.
         """
-        if self._kept is None or self._kept[0].device != self.sums.count_C.device:
-            self._kept = self._prepare()
-        return self._kept
+        kept = _PREPARED.get(self)
+        if kept is None or kept[0].device != self.sums.count_C.device:
+            kept = _PREPARED[self] = self._prepare()
+        return kept
 
     def _prepare(self) -> tuple[Tensor, list[Any], Sample]:
         known_K = self.sums.known
@@ -262,12 +268,12 @@ class SumsHead(Head, ABC):
     @torch.no_grad()
     def judged(self) -> Judged:
         known_K, prepared, sample = self.prepared()
-        if self._left_out_SK is None:
+        if self not in _LEFT_OUT:
             score_SK = torch.zeros(len(sample.row_S), len(known_K), dtype=torch.float64, device=sample.row_S.device)
             for formula, part, strength, temperature in self._fitted(prepared) if len(sample.row_S) else ():
                 score_SK += formula.left_out(part, sample)(strength) / temperature
-            self._left_out_SK = score_SK
-        return Judged(self._left_out_SK / float(self.temperature), sample.row_S, known_K)
+            _LEFT_OUT[self] = score_SK
+        return Judged(_LEFT_OUT[self] / float(self.temperature), sample.row_S, known_K)
 
     def scores_left_out(self) -> tuple[Tensor, Tensor] | None:
         """Return what `forward` would say of each sampled picture had it never been learned, S,C, and which of the sample they are.
@@ -333,7 +339,7 @@ class SumsHead(Head, ABC):
     @torch.no_grad()
     def _restore(self) -> None:
         """Weights of the stored strengths, as after a state was loaded."""
-        known_K, prepared, _ = self.prepared()
+        known_K, prepared, _ = self._prepare()  # once: what is prepared is large, and a prediction needs none of it
         self._set_weights(known_K, prepared)
 
     def _fitted(self, prepared: Sequence[Any]) -> list[tuple[Formula, Any, float, float]]:
