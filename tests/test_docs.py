@@ -21,10 +21,7 @@ DOCS, TOOLS = ROOT / "docs", ROOT / "tools"
 PAGES = sorted(DOCS.rglob("*.md"))  # of the site
 READ = [ROOT / "README.md", *PAGES]
 SNIPPET = re.compile(r"^<!-- run: [a-z]+ -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-TINY = (
-    "ContinualClassifier('vit-tiny-test', method='smope', image_size=16, overrides=["
-    "'method.experts=4', 'method.top_k=2', 'method.blocks=[0,1]', 'train.epochs=3', 'tap.steps=20', 'threads=1'])"
-)
+TINY = "ContinualClassifier('vit-tiny-test', image_size=16, overrides=['threads=1'])"
 pytestmark = pytest.mark.xdist_group("docs")
 
 

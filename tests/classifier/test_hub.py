@@ -185,7 +185,7 @@ def test_nothing_is_asked_before_all_is_ready(make: Any, stand_in: type[StandIn]
     assert stand_in.calls == []
     monkeypatch.setattr(hub.client_of, "is_installed", lambda: False)
     for act in (lambda: taught.push_to_hub("anna/shop"), lambda: ContinualClassifier.from_hub("anna/shop")):
-        with pytest.raises(HubError, match=r"not installed.*smope\[hub\]"):
+        with pytest.raises(HubError, match=r"not installed.*pip install 'huggingface-hub"):
             act()
 
 

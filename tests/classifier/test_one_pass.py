@@ -56,7 +56,7 @@ def features(seed: int = 0, each: int = EACH) -> tuple[torch.Tensor, torch.Tenso
 def head_of(feature_NF: torch.Tensor, row_N: torch.Tensor) -> RidgeLda:
     shape = SimpleNamespace(dim=WIDTH, depth=1)
     config = RidgeLda.Config(blocks=[-1], tokens=["cls"], rank=None)
-    head = RidgeLda(SimpleNamespace(head_config=config, shape=shape))  # type: ignore[arg-type]
+    head = RidgeLda(SimpleNamespace(head_config=config, shape=shape, adapt="never"))  # type: ignore[arg-type]
     head.grow(CLASSES, torch.Generator())
     head.sums.add(feature_NF, row_N, torch.arange(len(row_N)))
     head.fit()

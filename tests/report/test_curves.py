@@ -72,7 +72,7 @@ def test_nothing_to_draw_is_an_error(tmp_path: Path) -> None:
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, record: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SmopeError, match=r"smope\[plot\]"):
+    with pytest.raises(SmopeError, match=r"pip install 'matplotlib"):
         curves({"a": record}, tmp_path / "a.png")
 
 

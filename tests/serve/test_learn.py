@@ -106,7 +106,7 @@ def test_classes_are_renamed_removed_and_merged(client: TestClient, shop: Path) 
     assert client.post("/classes/rename", json={"name": "blue", "to": "  ../../etc/passwd "}).json()["state"] == "done"
     assert client.get("/about").json()["changes"] == 3, "by it a page knows that another client has changed the model"
     assert names(client) == ["red", "../../etc/passwd", "green"]
-    assert sorted(path.name for path in shop.parent.glob("[!.]*")) == ["shop.smope", "shop.smope.before"]
+    assert sorted(path.name for path in shop.parent.glob("[!.]*")) == ["shop.smope", "shop.smope.before", "shop.smope.before2"]
     taken = client.post("/classes/rename", json={"name": "red", "to": "green"})
     assert taken.status_code == 409 and "taken" in taken.json()["error"]
     assert client.post("/classes/rename", json={"name": "red", "to": "a\nb"}).status_code == 409
@@ -184,7 +184,11 @@ def test_names_that_look_like_paths_are_only_names(client: TestClient, shop: Pat
     job = client.post("/learn", data={"class": tricks}, files=pictures(*sent)).json()["id"]
     assert finished(client, job)["state"] == "done"
     assert names(client) == ["red", "blue", "green", *tricks]
-    assert teaching(shop) == [] and sorted(path.name for path in tmp_path.glob("[!.]*")) == [*before, "shop.smope.teaching"]
+    assert teaching(shop) == [] and sorted(path.name for path in tmp_path.glob("[!.]*")) == [
+        *before,
+        "shop.smope.before2",
+        "shop.smope.teaching",
+    ]
     assert not any((place / "up").exists() for place in tmp_path.parents)
 
 

@@ -44,7 +44,7 @@ class TokenPrompter(Prompter):
     def tokens(self, index: int, x_BNE: Tensor) -> Tensor:
         if index >= len(self._prompt_LPE):
             return x_BNE
-        prompt_BPE = self._prompt_LPE[index].expand(len(x_BNE), -1, -1)
+        prompt_BPE = self._prompt_LPE[index].expand(x_BNE.shape[0], -1, -1)
         others_BNE = x_BNE[:, 1 + (prompt_BPE.shape[1] if index else 0) :]
         return torch.cat([x_BNE[:, :1], prompt_BPE.to(x_BNE), others_BNE], dim=1)
 
