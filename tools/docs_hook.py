@@ -46,7 +46,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "contract": lambda: contract(),
     "countings": docs_results.countings,
 }
-EXPERIMENTS = ("theory", "sample-complexity", "collapse")  #: drawn beside their data
+EXPERIMENTS = ("theory", "theory-linear", "sample-complexity", "collapse")  #: drawn beside their data
 _MARK = re.compile(r"^<!-- make: ([a-z]+) -->$", re.MULTILINE)
 _FORMULA = re.compile(r"^```formula\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
